@@ -45,6 +45,10 @@ async def test_queues_come_in_pages(qm: lanner.aio.QueueManager) -> None:
     assert [one["subqueues"] for one in found] == [{}, {}, {"later": 1}]
     assert found[0]["oldest"] is None
     assert found[2]["oldest"] == (await queue.peek_by_lookup_id(await _last(queue))).arrived_time.timestamp()
+    named = await qm.queue_page(names=[found[0]["name"].upper(), found[2]["name"], "other"], columns=["label"])
+    assert [one["label"] for one in named["items"]] == ["label 0", "label 2"]
+    many = ["x"] * 1001
+    await refused(errors.InvalidParameter, "1001 names of queues, at most 1000", qm.queue_page(names=many))
     too_many = "a page of 101 queues with the column `oldest`, at most 100"
     await refused(errors.InvalidParameter, too_many, qm.queue_page(page_size=101, columns=wanted))
     with pytest.raises(errors.InvalidParameter, match="unknown column 'oldest' of queues to sort by"):

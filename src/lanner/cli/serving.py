@@ -92,6 +92,8 @@ def _ready(daemon: Daemon, *, as_json: bool) -> None:
     say(rf"    {command} send '.\private$\orders' 'hello' --data {data}")
     say(rf"    {command} receive '.\private$\orders' --data {data}")
     say(f"    {command} status --data {data}")
+    if "http" in addresses:
+        say(f"    {command} console --data {data}")
     say(f"    {command} doctor OTHER-COMPUTER --data {data}")
     if "metrics" in addresses:
         say(f"    curl {addresses['metrics']}")

@@ -121,9 +121,12 @@ class UserDocuments:
     # Queues
     # ----------------------------------------------------------------------------------------------
 
-    def _visible(self, identity: Identity) -> list[Queue]:
+    def _visible(self, identity: Identity, names: set[str] | None = None) -> list[Queue]:
+        """Return the queues that the user may see; of those that are named, if any are."""
         found = []
         for queue in self._engine.local_queues():
+            if names is not None and queue.pathname.lower() not in names:
+                continue
             try:
                 self._engine.check_queue_access(queue, identity, QueueAccess.GET_QUEUE_PROPERTIES)
             except AccessDenied:
@@ -178,7 +181,7 @@ class UserDocuments:
         is_backwards, key = sort.startswith("-"), sort.removeprefix("-")
         if key not in COLUMNS:
             raise InvalidParameter(f"unknown column {key[:80]!r} of queues to sort by: one of {', '.join(COLUMNS)}")
-        queues = self._visible(identity)
+        queues = self._visible(identity, _names(request.get("names")))
         if pattern:
             queues = [queue for queue in queues if _is_named(queue.pathname.lower(), fits)]
         queues.sort(key=lambda queue: queue.pathname.lower())
@@ -297,6 +300,17 @@ def _is_named(path: str, fits: Callable[[str], object]) -> bool:
     """Return whether a pattern fits a queue's path name, or its end after a backslash."""
     parts = path.split("\\")
     return any(fits("\\".join(parts[begin:])) for begin in range(len(parts)))
+
+
+def _names(wanted: object) -> set[str] | None:
+    """Check names of queues, and return them in lower case; None if there are none."""
+    if wanted is None:
+        return None
+    if not isinstance(wanted, list) or not all(isinstance(one, str) for one in wanted):
+        raise InvalidParameter("`names` is a list of path names")
+    if len(wanted) > MAX_PAGE:
+        raise InvalidParameter(f"{len(wanted)} names of queues, at most {MAX_PAGE}")
+    return {one.lower() for one in wanted if len(one) <= _MAX_PATTERN}
 
 
 def _columns(wanted: object) -> list[str]:

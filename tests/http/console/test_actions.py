@@ -300,9 +300,32 @@ def test_access_decides_what_another_user_sees(visit: Visit, manager: lanner.Que
     Then bob can read it, and is denied what was not granted.
     """
     made = filled(manager, "shared")
-    other = visit(queue("shared"), user="bob")
+    other = visit("/queues", user="bob")
+    expect(other.locator("main")).to_contain_text("You see no private queues")
+    # A page that bob may never see is not offered.
+    assert other.locator("#nav a[href]").evaluate_all("all => all.map(one => one.getAttribute('href'))") == [
+        "/queues",
+        "/trace",
+        "/users",
+        "/account",
+    ]
+    other.goto(queue("shared"))
     expect(other.locator("main")).to_contain_text("You may not read")
+    # Everyone may send, as the list of a new queue says.
+    other.get_by_role("link", name="Send message").click()
+    other.fill("#label", "from bob")
+    other.get_by_role("button", name="Send", exact=True).click()
+    expect(other.locator(".toast strong").first).to_have_text("Message sent")
+    assert labels(made)[-1] == "from bob"
+    made.delete(made.peek_by_lookup_id(0, "last").lookup_id)
     page = visit(queue("shared", tab="access"))
+    page.fill("#who", "nobody-known")
+    page.get_by_role("checkbox", name=re.compile("^peek: ")).check()
+    page.get_by_role("button", name="Change access").click()
+    # The form keeps what was typed.
+    expect(page.locator(".banner.bad")).to_contain_text("there is no account 'nobody-known'")
+    expect(page.locator("#who")).to_have_value("nobody-known")
+    expect(page.get_by_role("checkbox", name=re.compile("^peek: "))).to_be_checked()
     page.fill("#who", "bob")
     for right in ("peek", "get-properties"):
         page.get_by_role("checkbox", name=re.compile(f"^{right}: ")).check()
@@ -346,6 +369,9 @@ def test_dead_letters_are_returned(visit: Visit, manager: lanner.QueueManager) -
     page.get_by_role("button", name="Return 1 message").click()
     toast(page, "1 message returned. None was refused")
     assert (labels(other), labels(manager.dead_letter)) == (["two"], ["one"])
+    page.get_by_role("button", name="Return all…").click()
+    expect(page.locator(".effects")).to_contain_text("it would expire again at once")
+    page.go_back()
     manager.delete_queue("late")
     page.get_by_role("button", name="Return all…").click()
     expect(page.locator("main")).to_contain_text("Would fail again")

@@ -23,6 +23,20 @@ def content(manager: lanner.QueueManager) -> None:
             queue.send("x")
 
 
+def test_a_page_of_a_queue_beyond_a_sample_is_live(visit: Visit, manager: lanner.QueueManager) -> None:
+    """Of equally full queues the first ones by name are in the sample."""
+    queue = manager.open("queue999")
+    page = visit("/queue?name=private$%5Cqueue999")
+    figure = page.locator('[data-live="n"]')
+    expect(figure).to_have_text("1")
+    queue.purge()
+    expect(figure).to_have_text("0")
+    # Nothing arrived: the queue came into the sample, with all that it has received so far.
+    expect(page.locator('[data-live="i"]')).to_have_text("0")
+    queue.send("x")
+    expect(figure).to_have_text("1")
+
+
 def test_queues_beyond_a_sample_are_listed_and_found(visit: Visit) -> None:
     last = COUNT - 1
     page = visit(f"/queues?find=queue{last}")

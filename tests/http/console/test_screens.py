@@ -259,6 +259,8 @@ def test_a_trace_shows_where_a_message_is(visit: Visit, manager: lanner.QueueMan
     letter = next(iter(manager.dead_letter))
     page = visit(f"/trace?message={quote(letter.id)}")
     expect(page.locator(".line")).to_contain_text("Became a dead letter: nobody received it in time")
+    page.goto("/trace?message=abc")
+    expect(page.locator("main")).to_contain_text("“abc” is no message id")
     poison = manager.open("orders;poison").peek(0)
     page.goto(f"/trace?message={quote(poison.id)}")
     page.locator(".line").get_by_role("link", name="Waits in private$\\orders;poison").click()
@@ -269,17 +271,23 @@ def test_a_trace_shows_where_a_message_is(visit: Visit, manager: lanner.QueueMan
 
 def test_keys_reach_everything_and_destroy_nothing(visit: Visit) -> None:
     page = visit("/")
+
+    def opened(title: str) -> None:
+        """Wait for a page, and for its scripts: a key that is pressed before them does nothing."""
+        expect(page.locator("h1")).to_contain_text(title)
+        page.wait_for_load_state()
+
     page.keyboard.press("g")
     page.keyboard.press("q")
-    expect(page.locator("h1")).to_have_text("Queues")
+    opened("Queues")
     page.keyboard.press("c")
-    expect(page.locator("h1")).to_have_text("Create queue")
+    opened("Create queue")
     page.keyboard.press("Escape")
     page.keyboard.press("Escape")
-    expect(page.locator("h1")).to_have_text("Queues")
+    opened("Queues")
     page.keyboard.press("j")
     page.keyboard.press("Enter")
-    expect(page.locator("h1")).to_contain_text("private$")
+    opened("private$")
     page.keyboard.press("?")
     expect(page.locator("dialog#keys")).to_be_visible()
     page.keyboard.press("Escape")

@@ -221,16 +221,25 @@ class QueueManager(Closeable):
         name: str = "",
         sort: str = "name",
         columns: Sequence[str] | None = None,
+        names: Sequence[str] | None = None,
     ) -> Document:
         """Return one page of the queues that the user may see.
 
         The document has `total` and `items`; each item has the given columns, or all. `name` is a
         part of the name, or a pattern with * and ? of the whole name or of what follows a
-        backslash. `sort` is a column; prefix it with - for descending order.
+        backslash. `sort` is a column; prefix it with - for descending order. With `names`, only the
+        queues with these path names are considered. The column `oldest`, when the oldest message
+        arrived, is given on request only, for at most 100 queues.
         """
         wanted = None if columns is None else list(columns)
         document: Document = await self._backend.ask(
-            "queue page", page=page, page_size=page_size, name=name, sort=sort, columns=wanted
+            "queue page",
+            page=page,
+            page_size=page_size,
+            name=name,
+            sort=sort,
+            columns=wanted,
+            names=None if names is None else list(names),
         )
         return document
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
+# The seconds to be received below which a returned message expires at once.
+_LEAST_TIME: Final = 1
 QUEUES: Final = {"ordinary": "system$;DEADLETTER", "transactional": "system$;DEADXACT"}
 # The maximum number of dead letters among which reasons are counted, and that one step returns. If
 # there are more, the pages say so.
@@ -114,6 +116,8 @@ async def choose(
 
 async def _problem(manager: QueueManager, letter: ReceivedMessage) -> str | None:
     """Return why a message would fail again, as far as this queue manager can tell."""
+    if letter.time_to_be_received is not None and letter.time_to_be_received < _LEAST_TIME:
+        return "it would expire again at once: give it a new time to be received"
     name = letter.destination_queue
     if name is None:
         return "it names no destination"

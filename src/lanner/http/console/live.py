@@ -56,6 +56,8 @@ async def samples(visitor: Looking, queue: str | None = None, span: int = 900) -
 @router.get("/live")
 async def live(request: Request, visitor: Looking, queue: str | None = None) -> Response:
     """Return the stream of a tab."""
+    if queue is not None:
+        visitor.sampler.watch(queue)
     return StreamingResponse(_events(request, visitor.sampler, queue), media_type="text/event-stream")
 
 

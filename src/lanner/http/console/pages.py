@@ -28,7 +28,7 @@ from lanner.http.console.page import (
 )
 from lanner.http.console.past import SPANS, last_rate, past, span_of, spark, trend
 from lanner.http.console.peers_picture import draw
-from lanner.http.console.samples import every_queue, oldest_arrival
+from lanner.http.console.samples import every_queue, oldest_arrivals
 from lanner.http.console.sites_picture import draw_sites
 from lanner.http.console.visiting import Looking, PageRoute
 from lanner.http.console.words import number, percent, plural, size
@@ -265,13 +265,12 @@ def _order(sort: str) -> Any:  # noqa: ANN401 (a key of sorted)
 
 
 async def _with_oldest(manager: QueueManager, rows: list[Document]) -> list[Document]:
-    """Add when the oldest message of each queue arrived."""
+    """Add when the oldest message of each queue arrived; of a system queue the first one."""
+    known = await oldest_arrivals(manager, [row["name"] for row in rows if row["messages"]])
 
     async def oldest(row: Document) -> Document:
-        if not row["messages"]:
-            return {**row, "oldest": None}
-        if row["kind"] != "system":
-            return {**row, "oldest": await oldest_arrival(manager, row["name"])}
+        if row["kind"] != "system" or not row["messages"]:
+            return {**row, "oldest": known.get(row["name"])}
         try:
             async with manager.open(row["name"]) as queue:
                 return {**row, "oldest": (await queue.peek_by_lookup_id(0, "first")).arrived_time}

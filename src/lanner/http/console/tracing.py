@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import APIRouter, Request
@@ -77,9 +78,20 @@ async def trace(request: Request, visitor: Looking, message: str = "", reports: 
         reports=reports,
         steps=steps,
         searched=searched,
+        is_id=is_message_id(message),
         refused=refused,
         has_log=has_log,
     )
+
+
+def is_message_id(text: str) -> bool:
+    r"""Return whether a text is `guid\number`."""
+    guid, _, number = text.partition("\\")
+    try:
+        uuid.UUID(guid)
+    except ValueError:
+        return False
+    return number.isdecimal()
 
 
 async def _look(kind: str, name: str, queue: Queue, wanted: str) -> list[Document] | str:
