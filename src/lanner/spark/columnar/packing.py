@@ -194,7 +194,7 @@ class PacketEncoder:
 
         Returns None if the runs would be short all the same.
         """
-        keys = np.zeros(count, np.int64)
+        keys: npt.NDArray[Any] = np.zeros(count, np.int64)
         distinguishing = [column for name, column in columns.items() if name not in _OWN]
         if self._body_kind == STRING and columns["body"].null_count:
             distinguishing.append(pc.is_null(columns["body"]))
@@ -203,7 +203,7 @@ class PacketEncoder:
             found, keys = np.unique(keys * (count + 1) + codes + 1, return_inverse=True)
             if len(found) * _SHORT > count:
                 return None
-        return np.argsort(keys, kind="stable")
+        return np.argsort(keys, kind="stable").astype(np.int64)
 
     def _destination_of(self, queue: str, row: int) -> Destination:
         found = self._known.get(queue)
