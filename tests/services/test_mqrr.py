@@ -879,7 +879,7 @@ async def test_values_that_do_not_go_together(
 ) -> None:
     before = site.send(b"one")
     q = await site.opened()
-    more = {} if transaction is None else {"transaction": transaction}
+    more: dict[str, Any] = {} if transaction is None else {"transaction": transaction}
     assert (await q.read(action, **changes, **more)).status == MQ_ERROR_INVALID_PARAMETER
     assert site.lookup_ids() == before
     assert (await q.read()).body == b"one"
@@ -1087,7 +1087,7 @@ async def test_closing_gives_back_and_ends(site: Site) -> None:
 @served
 async def test_a_read_that_waits_when_its_association_ends_takes_nothing(site: Site, transaction: bytes | None) -> None:
     q, other = await site.opened(), await site.opened()
-    more = {} if transaction is None else {"transaction": transaction}
+    more: dict[str, Any] = {} if transaction is None else {"transaction": transaction}
     waiting = q.begin(RECEIVE, FOREVER, **more)
     await q.cursor()
     late = other.begin(RECEIVE, FOREVER)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lanner.host.administrators import is_administrator
 from lanner.host.history import INTERVAL, SPANS, History
-from lanner.host.name_patterns import name_pattern
+from lanner.host.name_patterns import MAX_PATTERN, name_pattern
 from lanner.model.enums import QueueAccessType
 from lanner.model.errors import AccessDenied, InvalidParameter, QueueNotFound, UnsupportedOperation
 from lanner.security.access_masks import QueueAccess
@@ -310,7 +310,7 @@ def _names(wanted: object) -> set[str] | None:
         raise InvalidParameter("`names` is a list of path names")
     if len(wanted) > MAX_PAGE:
         raise InvalidParameter(f"{len(wanted)} names of queues, at most {MAX_PAGE}")
-    return {one.lower() for one in wanted if len(one) <= _MAX_PATTERN}
+    return {one.lower() for one in wanted if len(one) <= MAX_PATTERN}
 
 
 def _columns(wanted: object) -> list[str]:
