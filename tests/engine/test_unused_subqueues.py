@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
-from lanner.model.enums import QueueAccessType
+from lanner.model.enums import INFINITE, QueueAccessType
 from lanner.model.errors import QueueNotFound
 from lanner.model.live import OpenQueueDescriptor
 from tests.engine.harness import Harness
@@ -36,18 +36,18 @@ def is_there(h: Harness) -> bool:
         return False
 
 
-def sent(h: Harness, body: bytes = b"a", **properties: Any) -> int:
+def sent(h: Harness, body: bytes = b"a", *, time_to_be_received: int = INFINITE) -> int:
     unit = h.begin()
-    h.send(body=body, transaction=unit, **properties)
+    h.send(body=body, transaction=unit, time_to_be_received=time_to_be_received)
     h.commit(unit)
     return h.lookup_ids()[body]
 
 
-def moved_there(h: Harness, q: OpenQueueDescriptor, **properties: Any) -> OpenQueueDescriptor:
+def moved_there(h: Harness, q: OpenQueueDescriptor, *, time_to_be_received: int = INFINITE) -> OpenQueueDescriptor:
     """Have a message in the subqueue; return the handle."""
     handle = opened(h)
     unit = h.begin()
-    h.engine.move_message_by_lookup_identifier(q, sent(h, **properties), handle, unit)
+    h.engine.move_message_by_lookup_identifier(q, sent(h, time_to_be_received=time_to_be_received), handle, unit)
     h.commit(unit)
     return handle
 

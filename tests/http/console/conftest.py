@@ -14,6 +14,7 @@ import lanner
 from tests.contract.service import USERS
 from tests.http.service import HttpService
 
+PASSWORD = "that of an account of a test"
 _OPTIONS = (
     "--no-sandbox",
     "--headless",
@@ -65,7 +66,7 @@ def sessions(browser: Browser, service: HttpService) -> Callable[[str], StorageS
             page = context.new_page()
             page.goto("/login")
             page.fill("#user", user)
-            page.fill("#password", USERS[user])
+            page.fill("#password", USERS.get(user, PASSWORD))
             page.click("button[type=submit]")
             page.wait_for_url(lambda address: "/login" not in address)
             states[user] = context.storage_state()
