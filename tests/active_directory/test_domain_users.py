@@ -92,6 +92,21 @@ def test_a_command_with_the_ticket_of_a_user(
     assert done.out == "for alice"
 
 
+@pytest.mark.parametrize(
+    ("user", "password"), [("alice", "wrong"), ("nobody", PASSWORD)], ids=["a wrong password", "an unknown user"]
+)
+def test_who_gets_no_ticket_is_refused(service: Service, user: str, password: str) -> None:
+    with pytest.raises(AccessDenied, match=f"Kerberos: {user}@{REALM} gets no ticket"):
+        lanner.connect(service.address, user=f"{user}@{REALM}", password=password, authentication="kerberos")
+
+
+def test_a_computer_must_be_named_as_the_domain_does(service: Service) -> None:
+    first, second, third, fourth = map(int, service.address.split("."))
+    other = f"{first}.{second}.{third << 8 | fourth}"
+    with pytest.raises(AccessDenied, match=f"the domain has no service host/{other}; name the computer as"):
+        lanner.connect(other, user=f"alice@{REALM}", password=PASSWORD, authentication="kerberos")
+
+
 def test_a_user_is_not_the_local_one_of_the_same_name(service: Service) -> None:
     """The local alice is an administrator; the domain's may not even list queues."""
     with connect(service, "alice") as alice, pytest.raises(AccessDenied, match=r"MQ\\alice is no .*administrator"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -36,14 +36,14 @@ def is_there(h: Harness) -> bool:
         return False
 
 
-def sent(h: Harness, body: bytes = b"a", **properties: object) -> int:
+def sent(h: Harness, body: bytes = b"a", **properties: Any) -> int:
     unit = h.begin()
     h.send(body=body, transaction=unit, **properties)
     h.commit(unit)
     return h.lookup_ids()[body]
 
 
-def moved_there(h: Harness, q: OpenQueueDescriptor, **properties: object) -> OpenQueueDescriptor:
+def moved_there(h: Harness, q: OpenQueueDescriptor, **properties: Any) -> OpenQueueDescriptor:
     """Have a message in the subqueue; return the handle."""
     handle = opened(h)
     unit = h.begin()

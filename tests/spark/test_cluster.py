@@ -277,14 +277,12 @@ def test_four_queue_managers_into_delta_while_one_is_killed(cluster: str, accoun
 
         job = ingest()
         try:
-            victim, table = 3, tmp_path / "lake" / "messages"
-            deadline = time.monotonic() + 2 * PATIENCE
-            while len(list((table / "_delta_log").glob("*.json"))) < 2:
-                assert job.poll() is None, log.read_text(encoding="utf-8")
-                assert time.monotonic() < deadline, log.read_text(encoding="utf-8")
-                time.sleep(0.05)
+            # The one that is read first is killed while it is read.
+            victim, table = 0, tmp_path / "lake" / "messages"
+            wait_for_commits(table, 2, job, log)
             started[victim][0].kill()
             started[victim][0].wait()
+            assert len(rows_of(table)) < MESSAGES, "it was killed too late"
             time.sleep(1)
             port = int(addresses[victim].rpartition(":")[2])
             stack.enter_context(running(places[victim], port))
@@ -297,12 +295,98 @@ def test_four_queue_managers_into_delta_while_one_is_killed(cluster: str, accoun
         finally:
             job.kill()
             job.wait()
-    for name, count in (("messages", MESSAGES), ("events", MESSAGES)):
-        rows = DeltaTable(str(tmp_path / "lake" / name)).to_pyarrow_table(columns=["qm_id", "msg_id_text"]).to_pylist()
-        found = Counter((row["qm_id"], row["msg_id_text"]) for row in rows)
-        assert set(found.values()) == {1}, f"{name}: a row is there twice"
-        assert Counter(manager for manager, _ in found) == dict.fromkeys({manager for manager, _ in found}, count)
-        assert len({manager for manager, _ in found}) == 4
+    for name in ("messages", "events"):
+        check_four(rows_of(tmp_path / "lake" / name))
+
+
+# All four in one stream, which receives: what is in the table is no longer in a queue.
+FLEET = """
+import sys
+from pyspark.sql import SparkSession
+from lanner.spark.jobs.ingest import write_batch
+from lanner.spark.jobs.lake import Lake
+
+master, addresses, place = sys.argv[1:]
+builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")\
+.config("spark.executor.memory", "512m")
+for name in ("host", "bindAddress"):
+    builder = builder.config(f"spark.driver.{name}", "127.0.0.1")
+spark = builder.config("spark.executorEnv.LANNER_PASSWORD", "secret").getOrCreate()
+lake = Lake(spark, f"{place}/lake", "delta")
+reading = {"managers": addresses, "user": "root", "mode": "receive", "reader": "lake", "leaseSeconds": "5"}
+reading |= {"maxMessagesPerTrigger": "200"}
+for _ in range(5):
+    stream = spark.readStream.format("msmq").options(**reading).load("source")
+    writer = stream.writeStream.foreachBatch(lambda rows, number: write_batch(rows, lake, "messages", "fleet", number))
+    query = writer.option("checkpointLocation", f"{place}/checkpoint").trigger(availableNow=True).start()
+    try:
+        query.awaitTermination()
+        break
+    except Exception as error:
+        print(error)
+else:
+    sys.exit("it failed again and again")
+spark.stop()
+"""
+
+
+def test_one_stream_of_four_queue_managers_into_delta_while_one_is_killed(
+    cluster: str, accounts: Path, tmp_path: Path
+) -> None:
+    """Each message is in the table once, and in no queue any more."""
+    places = [tmp_path / f"data{number}" for number in range(4)]
+    for place in places:
+        fill(place, accounts)
+    table, log = tmp_path / "lake" / "messages", tmp_path / "fleet.log"
+    with contextlib.ExitStack() as stack:
+        started = [stack.enter_context(running(place)) for place in places]
+        addresses = [address for _, address in started]
+        command = [sys.executable, "-c", FLEET, cluster, ",".join(addresses), str(tmp_path)]
+        with log.open("wb") as out:
+            environment = ENVIRONMENT | {"LANNER_PASSWORD": "secret"}
+            job = subprocess.Popen(command, env=environment, stdout=out, stderr=out, cwd=tmp_path)
+        try:
+            wait_for_commits(table, 3, job, log)
+            started[1][0].kill()
+            started[1][0].wait()
+            found = rows_of(table)
+            assert 0 < len(found) < 4 * MESSAGES, "it was killed too late"
+            assert len({manager for manager, _ in found}) == 4, "a batch has messages of each"
+            time.sleep(1)
+            port = int(addresses[1].rpartition(":")[2])
+            stack.enter_context(running(places[1], port))
+            assert job.wait(4 * PATIENCE) == 0, log.read_text(encoding="utf-8")
+        finally:
+            job.kill()
+            job.wait()
+    check_four(rows_of(table))
+    for place in places:
+        with QueueManager(place, name="ALPHA", public_keys=no_keys, events=True) as manager:
+            assert manager.open("source").count() == 0
+
+
+def wait_for_commits(table: Path, count: int, job: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until a Delta table has some commits."""
+    deadline = time.monotonic() + 2 * PATIENCE
+    while len(list((table / "_delta_log").glob("*.json"))) < count:
+        assert job.poll() is None, log.read_text(encoding="utf-8")
+        assert time.monotonic() < deadline, log.read_text(encoding="utf-8")
+        time.sleep(0.05)
+
+
+def rows_of(table: Path) -> list[tuple[str, str]]:
+    """The queue manager and the message of each row of a Delta table."""
+    rows = DeltaTable(str(table)).to_pyarrow_table(columns=["qm_id", "msg_id_text"]).to_pylist()
+    return [(row["qm_id"], row["msg_id_text"]) for row in rows]
+
+
+def check_four(rows: list[tuple[str, str]]) -> None:
+    """Assert that there is one row for each message of four queue managers."""
+    found = Counter(rows)
+    assert set(found.values()) == {1}, "a row is there twice"
+    managers = {manager for manager, _ in found}
+    assert len(managers) == 4
+    assert Counter(manager for manager, _ in found) == dict.fromkeys(managers, MESSAGES)
 
 
 def check_tables(lake: Path, messages: list[dict[str, object]]) -> None:

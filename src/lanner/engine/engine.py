@@ -171,6 +171,7 @@ class Engine:
         self.enqueue_message = arrivals.enqueue_message
         self.enqueue_message_to_an_open_queue = sending.enqueue_message_to_an_open_queue
         self.enqueue_messages_to_an_open_queue = sending.enqueue_messages_to_an_open_queue
+        self.enqueue_message_to_each = sending.enqueue_message_to_each
         self.enqueue_packets_to_an_open_queue = sending.enqueue_packets_to_an_open_queue
         self.sender_shown = sending.sender_shown
         self.restore_message = arrivals.restore_message

@@ -69,6 +69,7 @@ class Transactions:
         """
         transaction = self._transaction(identifier)
         transaction.single_phase = single_phase
+        transaction.forget_undone()
         _mark_first_and_last(transaction)
         if not single_phase:
             self._write_prepared(transaction)

@@ -31,6 +31,7 @@ from lanner.model.enums import (
     QueueScope,
     QueueType,
 )
+from lanner.model.guid_table import GuidTable
 
 GUID_NULL = uuid.UUID(int=0)
 # A separate name, because it is read for each message and enumeration members are slow to look up.
@@ -250,7 +251,7 @@ class QueueManager(DirectoryObject):
     queue_collection: dict[int, Queue] = field(default_factory=dict)
     site_collection: list[Site] = field(default_factory=list)
     connected_network_collection: list[ConnectedNetwork] = field(default_factory=list)
-    transaction_collection: dict[uuid.UUID, live.Transaction] = field(default_factory=dict)
+    transaction_collection: GuidTable[live.Transaction] = field(default_factory=GuidTable)
     out_routing_server_collection: list[QueueManager] = field(default_factory=list)
     in_routing_server_collection: list[QueueManager] = field(default_factory=list)
     enterprise_reference: Enterprise | None = None

@@ -348,6 +348,11 @@ class ServerConnection:
         """The name of the user that logged on last, or of the local user."""
         return self._security.user or self.identity.name
 
+    @property
+    def identities(self) -> list[Identity]:
+        """The identities of the transport and of all security contexts."""
+        return [self.identity, *self._security.identities]
+
     def close(self) -> None:
         """Leave the association, after the transport was lost.
 

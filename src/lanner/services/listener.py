@@ -278,23 +278,35 @@ class RpcListener:
             await asyncio.sleep(INTERVAL)
 
     async def _watch_users(self) -> None:
-        """End the connections of users who were removed, or whose password was changed.
+        """End the connections of users who have changed.
 
-        A command may have changed the file, so it is looked at.
+        They were removed, have a new password, or have lost a group or a role. A command may have
+        changed the file, so it is looked at.
         """
         known = self._password_hashes()
+        stamp = self._users.stamp
         while True:
             await asyncio.sleep(_LOOK)
-            current = self._password_hashes()
-            if known is not None and current is not None and self._server is not None:
-                changed = {name for name, secret in known.items() if name not in current or current[name] != secret}
-                for connection in self._server.clients() if changed else ():
-                    if connection.user in changed and not connection.is_local:
-                        _LOG.info(
-                            "%s: the connection of %s ends with its old password", connection.peer, connection.user
-                        )
-                        connection.abort()
-            known = known if current is None else current
+            if self._users.stamp == stamp:
+                continue
+            stamp, current = self._users.stamp, self._password_hashes()
+            if current is None or self._server is None:
+                continue
+            changed = {name for name, secret in (known or {}).items() if name not in current or current[name] != secret}
+            for server in (self._server, *self._server.companions):
+                for connection in server.clients():
+                    self._end_if_changed(connection, changed)
+            known = current
+
+    def _end_if_changed(self, connection: ServerSocket, changed: set[str]) -> None:
+        if connection.user in changed and not connection.is_local:
+            what = "old password"
+        elif any(map(self._users.has_lost_groups, connection.identities)):
+            what = "old groups"
+        else:
+            return
+        _LOG.info("%s: the connection of %s ends with its %s", connection.peer, connection.user, what)
+        connection.abort()
 
     def _password_hashes(self) -> dict[str, str | None] | None:
         try:

@@ -6,13 +6,13 @@ document depends on the user's rights. `Documents` has the documents for adminis
 
 from __future__ import annotations
 
-import fnmatch
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from lanner.host.administrators import is_administrator
 from lanner.host.history import INTERVAL, SPANS, History
+from lanner.host.name_patterns import MAX_PATTERN, name_pattern
 from lanner.model.enums import QueueAccessType
 from lanner.model.errors import AccessDenied, InvalidParameter, QueueNotFound, UnsupportedOperation
 from lanner.security.access_masks import QueueAccess
@@ -31,10 +31,8 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 Request = Mapping[str, Any]
 
-# Not in the specification: the maximum number of queues in one answer, and of characters in a
-# pattern. Queue names are shorter than this.
+# Not in the specification: the maximum number of queues in one answer.
 MAX_PAGE: Final = 1000
-_MAX_PATTERN: Final = 256
 # The seconds for which an overview is reused for the same identity.
 OVERVIEW_LIFE: Final = 1.0
 _MAX_OVERVIEWS: Final = 256
@@ -175,8 +173,8 @@ class UserDocuments:
         if size > MAX_PAGE:
             raise InvalidParameter(f"a page of {size} queues, at most {MAX_PAGE}")
         pattern, sort = str(request.get("name") or ""), str(request.get("sort") or "name")
-        if len(pattern) > _MAX_PATTERN:
-            raise InvalidParameter(f"a pattern of {len(pattern)} characters, at most {_MAX_PATTERN}")
+        wanted = pattern.lower() if any(sign in pattern for sign in "*?") else f"*{pattern.lower()}*"
+        fits = name_pattern(wanted)
         columns = _columns(request.get("columns"))
         if OLDEST in columns and size > MAX_OLDEST:
             raise InvalidParameter(f"a page of {size} queues with the column `{OLDEST}`, at most {MAX_OLDEST}")
@@ -185,8 +183,7 @@ class UserDocuments:
             raise InvalidParameter(f"unknown column {key[:80]!r} of queues to sort by: one of {', '.join(COLUMNS)}")
         queues = self._visible(identity, _names(request.get("names")))
         if pattern:
-            wanted = pattern.lower() if any(sign in pattern for sign in "*?") else f"*{pattern.lower()}*"
-            queues = [queue for queue in queues if _is_named(queue.pathname.lower(), wanted)]
+            queues = [queue for queue in queues if _is_named(queue.pathname.lower(), fits)]
         queues.sort(key=lambda queue: queue.pathname.lower())
         if key != "name":
             queues.sort(key=lambda queue: _sortable(COLUMNS[key](queue)), reverse=is_backwards)
@@ -299,10 +296,10 @@ def _refuse_token(identity: Identity, what: str) -> None:
         raise AccessDenied(f"a token of {identity.name} cannot {what}: log on with the password")
 
 
-def _is_named(path: str, pattern: str) -> bool:
+def _is_named(path: str, fits: Callable[[str], object]) -> bool:
     """Return whether a pattern fits a queue's path name, or its end after a backslash."""
     parts = path.split("\\")
-    return any(fnmatch.fnmatchcase("\\".join(parts[begin:]), pattern) for begin in range(len(parts)))
+    return any(fits("\\".join(parts[begin:])) for begin in range(len(parts)))
 
 
 def _names(wanted: object) -> set[str] | None:
@@ -313,7 +310,7 @@ def _names(wanted: object) -> set[str] | None:
         raise InvalidParameter("`names` is a list of path names")
     if len(wanted) > MAX_PAGE:
         raise InvalidParameter(f"{len(wanted)} names of queues, at most {MAX_PAGE}")
-    return {one.lower() for one in wanted if len(one) <= _MAX_PATTERN}
+    return {one.lower() for one in wanted if len(one) <= MAX_PATTERN}
 
 
 def _columns(wanted: object) -> list[str]:

@@ -288,9 +288,41 @@ def test_columns_and_single_rows_give_the_same_packets(rows: list[dict[str, Any]
         patch.setattr(packing, "MAX_ROWS", at_once)
         patch.setattr(packing, "_SHORT", 0)
         together = encoded(batch)
-        patch.setattr(packing, "_SHORT", 1 << 20)
-        assert encoded(batch) == together
+        # With 2, rows of several runs that alternate are grouped.
+        for short in (2, 1 << 20):
+            patch.setattr(packing, "_SHORT", short)
+            assert encoded(batch) == together
     assert len(together) == len(batch)
+
+
+def test_rows_that_alternate_are_packed_in_groups_and_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 200
+    rows = {
+        "body": [None if number % 5 == 0 else f"body {number}" for number in range(count)],
+        "label": [f"label {number}" for number in range(count)],
+        "priority": [number % 3 for number in range(count)],
+        "queue": ["q", "other"] * (count // 2),
+    }
+    runs: list[int] = []
+    made = packing._together
+
+    def together(*arguments: Any) -> pa.Array:  # noqa: ANN401 (as the function)
+        runs.append(len(arguments[3]))
+        return made(*arguments)
+
+    monkeypatch.setattr(packing, "_together", together)
+    batch = pa.RecordBatch.from_pydict(rows)
+    encoder = PacketEncoder(batch.schema, QueueNames("ALPHA"), None, lambda _: HERE)
+    [found] = encoder.packets(batch)
+    assert (len(runs), sum(runs)) == (12, count)
+    assert found.column("queue").to_pylist() == rows["queue"]
+    messages = [Message.unpack(packet) for packet in found.column("packet").to_pylist()]
+    assert [message.label for message in messages] == rows["label"]
+    assert [message.priority for message in messages] == rows["priority"]
+    # An error has the number of its row, in all that was encoded.
+    rows["label"][131] = "x" * 250
+    with pytest.raises(LabelTooLong, match="row 331: label of 250"):
+        list(encoder.packets(pa.RecordBatch.from_pydict(rows)))
 
 
 @pytest.mark.parametrize("short", [0, 1 << 20])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -231,6 +232,37 @@ def test_events_become_rows_and_throughput_knows_what_no_journal_has(
     check()
     [left] = made.lake.read("backlog").collect()
     assert left["depth"] == orders.count() + orders.subqueue("aside").count() == 4
+
+
+def test_a_clock_that_is_set_back_brings_no_message_back(
+    spark: SparkSession, start: Callable[..., QueueManager], accounts: Path, tmp_path: Path
+) -> None:
+    qm = start(events=True)
+    shutil.copy(accounts, runtime_of(qm).users.path)
+    orders, bills = qm.create_queue("orders"), qm.create_queue("bills", transactional=True)
+    orders.send_many(Message(label=label, recoverable=True) for label in ("received", "purged", "moved"))
+    with qm.transaction() as unit:
+        bills.send(Message(label="aborted"), transaction=unit)
+    runtime_of(qm).engine.clocks.wall = lambda: time.time() - 3600
+    assert orders.receive().label == "received"
+    unit = qm.transaction()
+    bills.receive(transaction=unit)
+    unit.abort()
+    orders.move(next(message.lookup_id for message in orders if message.label == "moved"), "aside")
+    orders.purge()
+    with FlightListener(runtime_of(qm), FlightSettings(port=0)) as service:
+        source = {"managers": [service.address], "user": "root"}
+        made = context(spark, tmp_path, source=source, ingest={"queues": ["orders", "orders;*", "bills"]})
+        ingest.run(made)
+    lifecycle.run(made)
+    rows = made.lake.read("lifecycle").collect()
+    assert len(rows) == 4
+    assert {(row["status"], row["subqueue"], row["abort_count"]) for row in rows} == {
+        ("purged", None, 0),
+        ("received", None, 0),
+        ("waiting", None, 1),
+        ("waiting", "aside", 0),
+    }
 
 
 def test_errors_say_what_to_do(spark: SparkSession, tmp_path: Path) -> None:

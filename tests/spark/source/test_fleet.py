@@ -258,6 +258,7 @@ def test_one_that_hangs_counts_as_down(
         process, address = other
         options = given([service.address, address], onManagerDown="skip", queues="s*")
         driver = StreamDriver(stream_options(options), COLUMNS)
+        reached = driver.latest(driver.initial(), Limits(messages=2))
 
         def look(until: Callable[[], bool]) -> None:
             nonlocal reached
@@ -267,7 +268,6 @@ def test_one_that_hangs_counts_as_down(
                 reached = driver.latest(reached, Limits(messages=2))
 
         try:
-            reached = driver.latest(driver.initial(), Limits(messages=2))
             assert len(reached.managers) == 2
             process.send_signal(signal.SIGSTOP)
             look(lambda: (driver.latest_known or {}).get("skipped") == [address])

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 
 from lanner.client import Message, QueueManager
 
@@ -115,6 +115,33 @@ def test_a_table_of_the_catalog_keeps_its_options(
         assert spark.table("of_a_table").count() == 5
     finally:
         spark.sql("drop table both_ways")
+
+
+@pytest.mark.parametrize("more", [{}, {"bodyFormat": "text", "onManagerDown": "skip"}])
+def test_a_table_with_all_columns_is_written_too(
+    qm: QueueManager, address: str, spark: SparkSession, more: dict[str, str]
+) -> None:
+    """Those that the statement leaves out are null, and nobody but the queue manager sets them."""
+    qm.create_queue("orders").send(Message(body=b"x", label="l", recoverable=True))
+    given = {"managers": address, "user": "root", "retrySeconds": "0", "queues": "orders", "queue": "answers"} | more
+    qm.create_queue("answers")
+    options = ", ".join(f"{name} = '{value}'" for name, value in given.items())
+    spark.sql(f"create table whole using msmq options ({options})")
+    try:
+        spark.sql("insert into whole (label, body, priority) select label, body, 5 from whole")
+        spark.sql("insert into whole (queue, correlation_text, body) values ('answers', null, cast('a' as binary))")
+        found = [(message.label, message.body_bytes, message.priority) for message in qm.open("answers")]
+        assert found == [("l", b"x", 5), ("", b"a", 3)]
+        for column, value in (("seq", "5L"), ("dest_format_name", "'answers'")):
+            with pytest.raises(PySparkException, match=f"column '{column}' cannot be written to this table"):
+                spark.sql(f"insert into whole ({column}, body) values ({value}, cast('a' as binary))")
+        with pytest.raises(PySparkException, match="cannot be written; these can"):
+            spark.range(1).selectExpr("id as seq", "cast('a' as binary) as body").write.format("msmq").options(
+                **{name: value for name, value in given.items() if name in ("managers", "user", "queue")}
+            ).mode("append").save()
+        assert qm.open("answers").count() == 2
+    finally:
+        spark.sql("drop table whole")
 
 
 def test_a_table_that_could_not_be_read_is_not_created(address: str, spark: SparkSession) -> None:

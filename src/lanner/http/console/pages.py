@@ -6,12 +6,12 @@ These are the overview, queues, outgoing queues, peers, transactions, doctor, tr
 from __future__ import annotations
 
 import asyncio
-import fnmatch
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from fastapi import APIRouter, Form, Request
 from starlette.responses import RedirectResponse, Response
 
+from lanner.host.name_patterns import name_pattern
 from lanner.http.console import overview as summary
 from lanner.http.console.confirming import Question, ask
 from lanner.http.console.overview import destination, quota_share
@@ -248,8 +248,8 @@ _NO_RATE: Final = _NoRate()
 
 def _matches(row: Document, find: str) -> bool:
     pattern = find.casefold()
-    pattern = pattern if "*" in pattern or "?" in pattern else f"*{pattern}*"
-    return any(fnmatch.fnmatchcase(text.casefold(), pattern) for text in (short_name(row["name"]), row["label"]))
+    fits = name_pattern(pattern if "*" in pattern or "?" in pattern else f"*{pattern}*")
+    return any(fits(text.casefold()) for text in (short_name(row["name"]), row["label"]))
 
 
 def _order(sort: str) -> Any:  # noqa: ANN401 (a key of sorted)

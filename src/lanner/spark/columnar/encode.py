@@ -22,10 +22,12 @@ from lanner.spark.columnar.schema import BINARY, BY_NAME, SETTABLE, STRING
 from lanner.wire.builder import MessageProperties, encode_label
 from lanner.wire.packet_template import MessageRun
 
-__all__ = ["RowEncoder", "cast_column", "check_columns", "is_text"]
+__all__ = ["SAME", "RowEncoder", "cast_column", "check_columns", "is_text"]
 
 # Columns that name the queue of a row.
 _QUEUE_COLUMNS: Final = ("queue", "dest_format_name")
+# Pairs of columns of which rows may have one.
+SAME: Final = (_QUEUE_COLUMNS, ("correlation_text", "correlation_id"))
 
 
 def _seconds(value: int) -> int | None:
@@ -208,7 +210,7 @@ def check_columns(schema: pa.Schema, queue: str | None = None) -> tuple[str, ...
         raise InvalidParameter("a column is there twice")
     if "body" not in names:
         raise InvalidParameter("a column body is needed, binary or text")
-    for pair in (_QUEUE_COLUMNS, ("correlation_id", "correlation_text")):
+    for pair in SAME:
         if set(pair) <= set(names):
             raise InvalidParameter(f"columns {pair[0]} and {pair[1]} say the same: give one of them")
     kind = schema.field("body").type

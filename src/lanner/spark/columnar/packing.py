@@ -10,7 +10,8 @@ are sent as rows, and `encode` makes messages of them in the queue manager.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
@@ -22,7 +23,13 @@ import pyarrow.compute as pc
 
 from lanner.host.names import QueueNames
 from lanner.model.enums import DeliveryGuarantee
-from lanner.model.errors import IllegalPropertyValue, InsufficientResources, InvalidParameter, StatusError
+from lanner.model.errors import (
+    IllegalPropertyValue,
+    InsufficientResources,
+    InvalidParameter,
+    LannerError,
+    StatusError,
+)
 from lanner.spark.columnar.encode import RowEncoder, cast_column, is_text
 from lanner.spark.columnar.schema import BINARY, SETTABLE, STRING
 from lanner.spark.columnar.vectors import Ints, Mask, Octets, joined
@@ -43,7 +50,7 @@ _OWN: Final = frozenset({"body", "label", "app_specific", "correlation_id"})
 MAX_ROWS: Final = 4096
 MAX_BYTES: Final = 4 << 20
 # Not in the specification: average length of runs, below which packets are made run by run, which
-# then costs less than columns.
+# then costs less than columns. If rows of different runs alternate, they are grouped first.
 _SHORT: Final = 16
 _MAX_U32: Final = 0xFFFF_FFFF
 _CORRELATION_SIZE: Final = 20
@@ -110,10 +117,19 @@ class PacketEncoder:
             name: cast_column(column, name) for name, column in zip(batch.schema.names, batch.columns, strict=True)
         }
         starts = self._starts(columns, len(batch))
+        if len(starts) * _SHORT <= len(batch):
+            return self._joined(self._in_columns(columns, starts, first))
+        order = self._order(columns, len(batch))
+        if order is not None:
+            with contextlib.suppress(LannerError):
+                return self._in_groups(columns, order, first)
+        # Its errors name the row.
+        return self._joined(self._one_by_one(batch, first))
+
+    def _joined(self, runs: Iterable[tuple[str, pa.Array]]) -> pa.RecordBatch:
         packets: list[pa.Array] = []
         queues: list[pa.Array] = []
-        made = self._one_by_one if len(starts) * _SHORT > len(batch) else self._in_columns
-        for queue, run in made(batch, columns, starts, first):
+        for queue, run in runs:
             packets.append(run)
             queues.append(pa.repeat(queue, len(run)))
         found = [pa.concat_arrays(packets)]
@@ -121,8 +137,16 @@ class PacketEncoder:
             found.append(pa.concat_arrays(queues))
         return pa.RecordBatch.from_arrays(found, schema=self.schema)
 
+    def _in_groups(self, columns: dict[str, pa.Array], order: Ints, first: int) -> pa.RecordBatch:
+        """Make packets of rows in an order with long runs, and put them back into their own."""
+        grouped = {name: column.take(pa.array(order)) for name, column in columns.items()}
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        found = self._joined(self._in_columns(grouped, self._starts(grouped, len(order)), first))
+        return found.take(pa.array(back))
+
     def _in_columns(
-        self, _batch: pa.RecordBatch, columns: dict[str, pa.Array], starts: list[int], first: int
+        self, columns: dict[str, pa.Array], starts: list[int], first: int
     ) -> Iterator[tuple[str, pa.Array]]:
         count = len(columns["body"])
         for start, end in zip(starts, [*starts[1:], count], strict=True):
@@ -131,9 +155,7 @@ class PacketEncoder:
             queue = self._rows.queue_of(named, 0, first + start)
             yield queue, self._run(run, self._destination_of(queue, first + start), first + start)
 
-    def _one_by_one(
-        self, batch: pa.RecordBatch, _columns: dict[str, pa.Array], _starts: list[int], first: int
-    ) -> Iterator[tuple[str, pa.Array]]:
+    def _one_by_one(self, batch: pa.RecordBatch, first: int) -> Iterator[tuple[str, pa.Array]]:
         for queue, run in self._rows.messages(batch, first):
             destination = self._destination_of(queue, first)
             _complete(run.properties, destination)
@@ -166,6 +188,22 @@ class PacketEncoder:
             begins |= _changes(pc.is_null(columns["body"]))
         starts: list[int] = np.flatnonzero(begins).tolist()
         return starts
+
+    def _order(self, columns: dict[str, pa.Array], count: int) -> Ints | None:
+        """Return the order of rows in which those of one run are together.
+
+        Returns None if the runs would be short all the same.
+        """
+        keys: npt.NDArray[Any] = np.zeros(count, np.int64)
+        distinguishing = [column for name, column in columns.items() if name not in _OWN]
+        if self._body_kind == STRING and columns["body"].null_count:
+            distinguishing.append(pc.is_null(columns["body"]))
+        for column in distinguishing:
+            codes = column.dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
+            found, keys = np.unique(keys * (count + 1) + codes + 1, return_inverse=True)
+            if len(found) * _SHORT > count:
+                return None
+        return np.argsort(keys, kind="stable").astype(np.int64)
 
     def _destination_of(self, queue: str, row: int) -> Destination:
         found = self._known.get(queue)

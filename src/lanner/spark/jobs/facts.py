@@ -65,6 +65,8 @@ _EVENT_PROPERTIES: Final = (
 # Kinds of queues in which a message has arrived. In an outgoing queue it is still on its way.
 REAL_KINDS: Final = ("destination", "subqueue", "admin", "report", "connector")
 _OUTGOING_KINDS: Final = ("outgoing",)
+# Events that say where a message is, or how it left its queue.
+_IN_QUEUE: Final = ("arrived", "transferred_in", "received", "moved", "expired", "purged", "receive_aborted")
 
 # The operation that merges each column: minimum, maximum (for structs by their first fields), or
 # the set of all elements.
@@ -101,7 +103,10 @@ MERGE: Final = {
     "e_left": "min",
     "e_out_queue": "max",
     "e_arrived": "min",  # struct of time, qm_id, queue
-    "e_last": "max",  # struct of the last event in a queue in which it had arrived
+    # Structs of the last event in a queue in which it had arrived: by time, and by number in the
+    # log (`lifecycle` chooses).
+    "e_last": "max",
+    "e_newest": "max",
     "e_out_failed": "min",
     "e_refused": "min",
     "e_concluded": "max",
@@ -262,6 +267,8 @@ def _of_events(events: DataFrame) -> DataFrame:
     rank = F.when(is_real & is_arrival, 3).when(is_source, 2).otherwise(1)
     place = F.coalesce(_when("event = 'moved'", "target"), F.col("queue"))
     what = F.struct(F.col("event_time").alias("time"), "qm_id", "reason")
+    is_last = is_real & event.isin(*_IN_QUEUE)
+    last = ("event", "qm_id", place.alias("queue"), "reason")
     return found.select(
         F.col("msg_id_text").alias("msg_id"),
         _when(is_arrival | (event == "sent"), F.struct(rank.alias("rank"), *_EVENT_PROPERTIES)).alias("e_properties"),
@@ -272,11 +279,8 @@ def _of_events(events: DataFrame) -> DataFrame:
         _when(
             is_real & is_arrival, F.struct(F.col("event_time").alias("time"), "qm_id", own_queue.alias("queue"))
         ).alias("e_arrived"),
-        _when(
-            is_real
-            & event.isin("arrived", "transferred_in", "received", "moved", "expired", "purged", "receive_aborted"),
-            F.struct(F.col("event_time").alias("time"), "seq", "event", "qm_id", place.alias("queue"), "reason"),
-        ).alias("e_last"),
+        _when(is_last, F.struct(F.col("event_time").alias("time"), "seq", *last)).alias("e_last"),
+        _when(is_last, F.struct("seq", F.col("event_time").alias("time"), *last)).alias("e_newest"),
         _when(is_outgoing & is_failure, what).alias("e_out_failed"),
         _when(event == "refused", what).alias("e_refused"),
         _when(event == "concluded", what).alias("e_concluded"),

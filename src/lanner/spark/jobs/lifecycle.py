@@ -62,6 +62,8 @@ _PURGES: Final = tuple(
     int(member)
     for member in (MessageClass.NACK_PURGED, MessageClass.NACK_QUEUE_DELETED, MessageClass.NACK_QUEUE_PURGED)
 )
+# Events with which a message leaves its queue.
+_ENDS: Final = ("received", "expired", "purged")
 _STATUS: Final = f"""
     case when dead_class is not null then 'dead_lettered'
          when failed_class in {_TIMEOUTS} then 'expired'
@@ -116,7 +118,8 @@ def lifecycle(found: DataFrame, names: DataFrame, known: DataFrame | None = None
     `names` has the names of machines, from `tables.machine_names`. `known` has the names of queues,
     from `facts.queue_names`; without it, they are computed from `found`.
     """
-    rows = found.select("*", *_properties(), *_sent(), _hops().alias("hops"))
+    rows = found.withColumn("e_last", _last())
+    rows = rows.select("*", *_properties(), *_sent(), _hops().alias("hops"))
     rows = rows.withColumns(
         {
             "journaled_time": F.coalesce("e_journaled", "journaled_time"),
@@ -165,6 +168,18 @@ def lifecycle(found: DataFrame, names: DataFrame, known: DataFrame | None = None
     ):
         rows = named(rows, names, identifier, name)
     return rows.select(*COLUMNS)
+
+
+def _last() -> Column:
+    """Return the last event of a message in a queue.
+
+    Numbers of a log are in the right order even if the clock was set back meanwhile. They are not
+    if the store was restored, and those of different queue managers cannot be compared. So by
+    number a later event counts, unless by time the message has left its queue.
+    """
+    same = [F.col(f"e_newest.{name}").alias(name) for name in ("time", "seq", "event", "qm_id", "queue", "reason")]
+    has_ended = F.col("e_last.event").isin(*_ENDS) | (F.col("e_last.qm_id") != F.col("e_newest.qm_id"))
+    return F.when(has_ended | F.col("e_newest").isNull(), F.col("e_last")).otherwise(F.struct(*same))
 
 
 def _properties() -> list[Column]:

@@ -186,21 +186,21 @@ class MsmqDataSource(DataSource):
         from lanner.spark.source.writer import MsmqBatchWriter
 
         options = msmq_options.write_options(tables.options_of(self.options, schema), is_stream=False)
-        _check_written(schema, options)
+        left_out = _check_written(schema, options)
         if overwrite:
             raise InvalidParameter('mode("overwrite"): a queue cannot be replaced, only added to; use mode("append")')
-        return MsmqBatchWriter(options)
+        return MsmqBatchWriter(options, left_out)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         from lanner.spark.source.writer import MsmqStreamWriter
 
         options = msmq_options.write_options(tables.options_of(self.options, schema), is_stream=True)
-        _check_written(schema, options)
+        left_out = _check_written(schema, options)
         if overwrite:
             raise InvalidParameter(
                 'outputMode("complete"): a queue cannot be replaced, only added to; use append or update'
             )
-        return MsmqStreamWriter(options)
+        return MsmqStreamWriter(options, left_out)
 
 
 def _columns(options: Mapping[str, str]) -> tuple[str, bool, bool]:
@@ -258,11 +258,19 @@ def _chosen(schema: StructType, options: msmq_options.ReadOptions) -> Columns:
     return dataclasses.replace(columns, has_skipped=has_skipped)
 
 
-def _check_written(schema: StructType, options: msmq_options.WriteOptions) -> None:
-    """Refuse rows that cannot be sent, before the first one is sent."""
+def _check_written(schema: StructType, options: msmq_options.WriteOptions) -> tuple[str, ...]:
+    """Refuse rows that cannot be sent, before the first one is sent.
+
+    Returns the columns of a table that are not written.
+    """
+    import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from lanner.spark.columnar.encode import check_columns
     from lanner.spark.source.spreading import without_place
 
-    check_columns(without_place(to_arrow_schema(schema, timezone="UTC")), options.queue)
+    left_out = tables.left_out(schema)
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    written = [field for field in without_place(arrow) if field.name not in left_out]
+    check_columns(pa.schema(written), options.queue)
+    return left_out

@@ -5,12 +5,15 @@ when it is read or written: neither OPTIONS nor TBLPROPERTIES. The catalog keeps
 source returned. So the options are written into the metadata of its first column, and come back
 with the schema. A table with declared columns does not get its schema from the source, so it has no
 options.
+
+INSERT INTO writes all columns of a table. Those that the statement does not name are null, also
+those that no writer can set.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from lanner.model.errors import InvalidParameter
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["is_created", "options_of", "table_schema", "tidied"]
+__all__ = ["is_created", "left_out", "options_of", "table_schema", "tidied", "without"]
 
 # The key in the metadata of the first column.
 _KEY: Final = "msmq.options"
@@ -50,6 +53,32 @@ def table_schema(arrow: pa.Schema, options: Mapping[str, str], of_spark: frozens
     own = {name: value for name, value in options.items() if name.lower() not in of_spark}
     schema.fields[0].metadata = {_KEY: json.dumps(own, sort_keys=True)}
     return schema
+
+
+def left_out(schema: StructType) -> tuple[str, ...]:
+    """Return the columns of a table that are not written, so that they must be null.
+
+    Of two columns that say the same, it is the second one. All columns of other rows are written.
+    """
+    from lanner.spark.columnar.encode import SAME
+    from lanner.spark.columnar.schema import SETTABLE
+    from lanner.spark.source.spreading import PLACE
+
+    names = schema.fieldNames()
+    if not names or _KEY not in (schema.fields[0].metadata or {}):
+        return ()
+    doubled = {second for first, second in SAME if first in names}
+    return tuple(name for name in names if (name not in SETTABLE and name != PLACE) or name in doubled)
+
+
+def without(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    """Return the other columns of a batch. Raises InvalidParameter if one of these has a value."""
+    for name in names:
+        if batch.column(name).null_count < len(batch):
+            raise InvalidParameter(
+                f"column {name!r} cannot be written to this table: leave it out, as in INSERT INTO t (label, body)"
+            )
+    return batch.drop_columns(list(names)) if names else batch
 
 
 def options_of(given: Mapping[str, str], schema: StructType) -> dict[str, str]:

@@ -26,6 +26,7 @@ from lanner.spark.flight.errors import PublicationDiffers
 from lanner.spark.source.connections import Manager
 from lanner.spark.source.options import WriteOptions
 from lanner.spark.source.spreading import spread
+from lanner.spark.source.tables import without
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,8 +55,13 @@ def _managers(options: WriteOptions) -> list[Manager]:
     return [Manager(options.access, address) for address in options.access.managers]
 
 
-def _stage(options: WriteOptions, writer: str, batch: int, rows: Iterator[pa.RecordBatch]) -> Staged:
-    """Write the rows of a task under a new token, to each queue manager that some of them go to."""
+def _stage(
+    options: WriteOptions, writer: str, batch: int, rows: Iterator[pa.RecordBatch], left_out: Sequence[str] = ()
+) -> Staged:
+    """Write the rows of a task under a new token, to each queue manager that some of them go to.
+
+    `left_out`: columns that are not written (`tables.left_out`).
+    """
     managers = _managers(options)
     staged = Staged(writer, batch, {place: secrets.token_hex(16) for place in range(len(managers))})
     streams: dict[int, Staging] = {}
@@ -70,7 +76,7 @@ def _stage(options: WriteOptions, writer: str, batch: int, rows: Iterator[pa.Rec
     known = lru_cache(1)(names)
     try:
         for one in rows:
-            for place, part in spread(one, len(managers), known, messages):
+            for place, part in spread(without(one, left_out), len(managers), known, messages):
                 if not len(part):
                     continue
                 if place not in streams:
@@ -143,12 +149,13 @@ def _give_up(options: WriteOptions, writer: str | None, batch: int) -> None:
 class MsmqBatchWriter(DataSourceArrowWriter):
     """df.write: exactly once with a writeId, once per run without."""
 
-    def __init__(self, options: WriteOptions) -> None:
+    def __init__(self, options: WriteOptions, left_out: Sequence[str] = ()) -> None:
         self._options = options
+        self._left_out = tuple(left_out)
         self._writer = f"write {options.write_id or uuid4()}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        return _stage(self._options, self._writer, 0, iterator)
+        return _stage(self._options, self._writer, 0, iterator, self._left_out)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         # Without a writeId, this name is repeated only if an answer was lost.
@@ -165,8 +172,9 @@ class MsmqStreamWriter(DataSourceStreamArrowWriter):
     Spark makes one for each call, so only messages carry the results of tasks to `commit`.
     """
 
-    def __init__(self, options: WriteOptions) -> None:
+    def __init__(self, options: WriteOptions, left_out: Sequence[str] = ()) -> None:
         self._options = options
+        self._left_out = tuple(left_out)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         context = TaskContext.get()
@@ -174,7 +182,7 @@ class MsmqStreamWriter(DataSourceStreamArrowWriter):
         batch = None if context is None else context.getLocalProperty(_BATCH)
         if query is None or batch is None:
             raise InvalidParameter("a stream is written by a streaming query of Spark, whose number this is not told")
-        return _stage(self._options, f"query {query}", int(batch), iterator)
+        return _stage(self._options, f"query {query}", int(batch), iterator, self._left_out)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's name)
         writer = _writer_of(messages)
