@@ -247,9 +247,7 @@ def check_command(page: str, words: list[str]) -> None:
         assert f"`{option}`" in section, words
 
 
-def test_a_monitor_sees_how_long_messages_wait_and_no_message(
-    visit: Visit, manager: lanner.QueueManager, service: HttpService
-) -> None:
+def test_a_monitor_sees_how_long_messages_wait_and_no_message(visit: Visit, manager: lanner.QueueManager) -> None:
     """The oldest message, not the first one: a stuck one may have a low priority."""
     made = manager.create_queue("stuck")
     made.send(lanner.Message(body="x", label="old", priority=0, recoverable=True))
