@@ -303,7 +303,7 @@ def share(bench: Bench) -> None:
         Contender(f"{LANNER} send_many", by_size(bench.ours.send_many, counts, "per commit")),
     ]
     goals = Goal("Store put"), Goal("raw LMDB"), Goal("raw LMDB", ours="Store put")
-    bench.report("What is kept of the store's rate: messages/s", contenders, *goals)
+    bench.report("From the store to the API: messages/s", contenders, *goals)
 
 
 def transfer(bench: Bench) -> None:

@@ -3,10 +3,10 @@
 `make mutants` makes small mutations and runs the tests. For each row of the requirement tables, the
 candidates are the mutations (see mutations.py) of lines that the row's tests run and that fewer
 than one test in twenty runs, and of functions that cite the row's section. Most of the lines that a
-row's tests run are only on the way to the row. Of the candidates, the row gets those that are most
-clearly its own, judged by citation, words and coverage (see Chooser). A seed selects rows, and one
-mutant of each. Only the row's own tests run against it, the fastest first. A mutant is killed if
-one of them fails or does not end. Survivors are printed.
+row's tests run do not belong to the row. The tool selects the candidates that most clearly do,
+judged by citation, words and coverage (see Chooser). A seed selects rows, and one mutant of each.
+Only the row's own tests run against it, the fastest first. A mutant is killed if one of them fails
+or does not end. Survivors are printed.
 
 A row's tests run lines of other rows too, so a survivor is either a weak test or a line of another
 row. `--others` tells the two apart: it runs the tests of other rows that run the survivor's line.

@@ -23,7 +23,7 @@ except Exception as error:  # noqa: BLE001 (told below)
     else:
 
         class DefaultSource(DataSource):  # type: ignore[no-redef]
-            """Stands in for the source that cannot be had."""
+            """A substitute for the source, which raises the reason why it cannot be imported."""
 
             def __init__(self, options: MutableMapping[str, str]) -> None:
                 del options

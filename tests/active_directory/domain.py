@@ -96,6 +96,9 @@ class Domain:
         )
 
     def start(self) -> None:
+        for port in _PORTS:
+            with contextlib.suppress(OSError), socket.create_connection((ADDRESS, port), 1):
+                pytest.fail(f"another domain controller has port {port} of {ADDRESS}: set LANNER_TEST_DC")
         with (self.path / "samba.out").open("ab") as output:
             self._process = subprocess.Popen(
                 ["samba", "-i", "-M", "single", "-s", str(self.path / "etc" / "smb.conf"), "--debug-stdout", "-d", "1"],

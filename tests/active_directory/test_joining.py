@@ -126,6 +126,25 @@ def test_a_new_computer_joins_and_leaves(joining: Joining, authentication: str) 
     joining.leave()
 
 
+def test_an_account_that_the_domain_refuses(joining: Joining, authentication: str) -> None:
+    """The domain refuses the computer; the queue manager itself works."""
+    joining.join("--authentication", authentication)
+    joining.run("queue", "create", "letters")
+    # A domain accepts the former password by NTLM for a while, but not that of a disabled account.
+    joining.domain.modify(joining.dn, unicodePwd='"Other-Pass1"'.encode("utf-16-le"), userAccountControl="4098")
+    status = joining.run("domain", "status", code=1).out
+    assert "problem: the domain cannot be reached as" in status
+    joining.run("send", "letters", "hello")
+    assert joining.run("receive", "letters", "--raw").out == "hello"
+    refused = joining.run("domain", "leave", "--yes", "--as-computer", code=1).err
+    assert "MQ_ERROR_CANNOT_JOIN_DOMAIN" in refused
+    # A second joining of an account that exists takes a --yes, which sets a new password.
+    joining.leave("--force")
+    joining.join("--yes", "--authentication", authentication)
+    assert joining.run("domain", "status", "--json").json["problems"] == []
+    joining.leave()
+
+
 def test_names_from_before_go_on_to_mean_their_queues(joining: Joining) -> None:
     run = joining.run
     run("queue", "create", "letters", "--name", joining.name)

@@ -6,13 +6,18 @@ MS-MQDSSM 3.1.6.8 and 3.1.6.9.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from lanner.activex.destination import MSMQDestination
 from lanner.directory.ldap.messages import Scope, Search
 from lanner.model.enums import DirectoryOperationResult
+from lanner.model.errors import QueueNotFound
 from tests.active_directory.conftest import Wire, World
 from tests.active_directory.domain import ROOT
+from tests.activex.world import World as ComWorld
 
 SUCCESS = DirectoryOperationResult.SUCCESS
 GENERIC_ERROR = DirectoryOperationResult.GENERIC_ERROR
@@ -39,20 +44,47 @@ def resolve(
     return world.directory.resolve_distribution_list(guid, domain)
 
 
-@pytest.mark.spec("DSSM-3.1.6.8-1", "DSSM-3.1.6.8-2", "DSSM-2.2.2-1/alias")
-def test_an_alias(world: World, wire: Wire) -> None:
+@pytest.fixture
+def com(world: World, tmp_path: Path) -> Iterator[ComWorld]:
+    """COM objects of a queue manager with the domain's directory."""
+    made = ComWorld(tmp_path, computer_name=world.computer, wrap_directory=lambda _: world.directory)
+    yield made
+    made.close()
+
+
+@pytest.mark.spec("DSSM-3.1.6.8-1", "DSSM-2.2.2-1/alias", "MQAC-3.12.6.1-1")
+def test_programs_address_an_alias_by_its_directory_path(world: World, wire: Wire, com: ComWorld) -> None:
+    destination = MSMQDestination(com.environment)
+    com.objects.append(destination)
     for place, target in enumerate(
         (r"DIRECT=OS:host\private$\q", f"PUBLIC={uuid.uuid4()}", f"PRIVATE={uuid.uuid4()}\\0000000f")
     ):
         dn = add_alias(world, f"alias{place}", target)
         wire.clear()
-        assert world.directory.resolve_queue_alias(dn) == (SUCCESS, target)
-        assert world.directory.format_name_at(f"LDAP://{dn}") == target
-        (request, *_) = wire.requests(Search)
-        assert (request.base, request.scope) == (dn, Scope.BASE)
-        assert "msMQ-Recipient-FormatName" in request.attributes
-    none = add_alias(world, "none", None)
-    assert world.directory.resolve_queue_alias(none) == (DirectoryOperationResult.ATTRIBUTE_NOT_FOUND, None)
+        com.call(destination, "put_ads_path", f"LDAP://{dn}")
+        assert com.call(destination, "get_format_name") == target
+        requests = wire.requests(Search)
+        assert {(request.base, request.scope) for request in requests} == {(dn, Scope.BASE)}
+        assert "msMQ-Recipient-FormatName" in requests[-1].attributes
+    queue = world.add_queue("addressed")
+    group, group_dn = group_of(world, "addressed")
+    for dn, name in ((f"CN=addressed,{world.dn}", f"PUBLIC={queue}"), (group_dn, f"DL={group}")):
+        com.call(destination, "put_ads_path", f"LDAP://{dn}")
+        assert com.call(destination, "get_format_name") == name
+
+
+@pytest.mark.spec("DSSM-3.1.6.8-2", "MQAC-3.12.6.1-2")
+def test_an_alias_of_nothing(world: World, com: ComWorld) -> None:
+    destination = MSMQDestination(com.environment)
+    com.objects.append(destination)
+    missing = f"CN=no such alias {world.computer},CN=Users,{ROOT}"
+    for dn, result in (
+        (add_alias(world, "none", None), DirectoryOperationResult.ATTRIBUTE_NOT_FOUND.value),
+        (missing, NOT_FOUND.value),
+    ):
+        with pytest.raises(QueueNotFound, match=f"no queue, alias or distribution list there: {result}"):
+            com.call(destination, "put_ads_path", f"LDAP://{dn}")
+        assert com.call(destination, "get_format_name") is None
 
 
 @pytest.mark.spec(

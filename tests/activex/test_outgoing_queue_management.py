@@ -182,7 +182,7 @@ def test_each_value_stands_under_its_own_key(world: World) -> None:
     sequences = {
         "EOD_FIRST_NON_ACK": SequenceInfo(11, 12, 13),
         "EOD_LAST_ACK": SequenceInfo(21, 22, 23),
-        "EOD_LAST_NON_ACK": SequenceInfo(2**63 + 31, 2**32 - 1, 2**31),
+        "EOD_LAST_NON_ACK": SequenceInfo(31 - 2**63, 2**32 - 1, 2**31),
         "EOD_NEXT_SEQ": SequenceInfo(41, 42, 43),
     }
     FarManager(
@@ -201,7 +201,7 @@ def test_each_value_stands_under_its_own_key(world: World) -> None:
     assert {key: found[key] for key in COUNTERS} == {
         key: Variant(vt, number) for number, (key, vt) in enumerate(COUNTERS.items(), 1)
     }
-    # SeqNo and PrevNo are longs, so the upper half of the numbers is negative.
+    # SeqID is unsigned here; SeqNo and PrevNo are longs, so the upper half of them is negative.
     last = (2**63 + 31, -1, -(2**31))
     assert [sequence(found[key]) for key in SEQUENCES] == [(11, 12, 13), (21, 22, 23), last, (41, 42, 43)]
 

@@ -112,7 +112,7 @@ def test_a_user_changes_only_what_the_list_allows(run: Run, serve: Callable[...,
     assert "bob has no right CHANGE_QUEUE_PERMISSIONS" in as_user("bob", "grant", "orders", "bob", "full", code=1)
     assert "bob has no right TAKE_QUEUE_OWNERSHIP" in as_user("bob", "owner", "orders", "bob", code=1)
     as_user("alice", "grant", "orders", "bob", "get-permissions,change-permissions")
-    assert "force it" in as_user("bob", "revoke", "orders", "bob", code=1)
+    assert "use --force" in as_user("bob", "revoke", "orders", "bob", code=1)
     as_user("bob", "grant", "orders", "Everyone", "send")
     as_user("bob", "revoke", "orders", "bob", "--force")
     assert "bob has no right" in as_user("bob", "show", "orders", code=1)
@@ -152,7 +152,7 @@ def test_an_unprivileged_user_of_the_local_socket_has_the_rights_of_its_entries(
             queue.grant("nobody", "get-permissions", "send")
             assert queue.access().owner == "Administrators"
             queue.send("x")
-            with pytest.raises(errors.IllegalOperation, match="force it"):
+            with pytest.raises(errors.IllegalOperation, match="use --force"):
                 queue.revoke("nobody")
             with pytest.raises(errors.AccessDenied, match="TAKE_QUEUE_OWNERSHIP"):
                 queue.set_owner("nobody")

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -51,6 +52,22 @@ def test_messages_go_in_and_out(served: ServedManager, run: Run) -> None:
     assert len(run("journal", "orders", "--json").lines) == 2
     assert run("journal", "orders", "--receive", "--json").json["id"] == sent
     assert "removed 1 message" in run("journal", "orders", "--purge").out
+
+
+def test_a_command_for_a_running_service_loads_no_engine(served: ServedManager, data: Path, run: Run) -> None:
+    """Neither that nor what signatures and MSMQ computers need: it would take twice as long."""
+    run("queue", "create", "orders")
+    code = (
+        f"import sys\nfrom lanner.cli import main\nsys.argv = ['lanner', 'queue', 'list', '--data', {str(data)!r}]\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\nprint(*sorted(sys.modules), file=sys.stderr)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert "orders" in ran.stdout
+    loaded = set(ran.stderr.split())
+    assert "lanner.client._sync.lanner_backend" in loaded
+    heavy = {"lanner.engine.engine", "lanner.client._sync.embedded", "lanner.client._sync.msmq_backend"}
+    heavy |= {"lanner.client._sync.distributed", "lanner.security.signing", "lanner.rpc.endpoint_mapper"}
+    assert not loaded & (heavy | {"cryptography.x509", "pyarrow", "pyspark"})
 
 
 def test_many_messages_leave_when_they_are_written(served: ServedManager, run: Run) -> None:
@@ -148,6 +165,8 @@ def test_a_user_of_another_computer(served: ServedManager, run: Run, tmp_path: P
     ("arguments", "complaint"),
     [
         (("--user", "alice"), "--user goes with --host"),
+        (("--kerberos",), "--kerberos goes with --host"),
+        (("--host", "127.0.0.1", "--kerberos", "--user", "alice"), "--kerberos goes without --user"),
         (("--host", "127.0.0.1", "--user", "alice"), "the password of alice: give it with --password-file"),
         (("--host", "127.0.0.1", "--password-file", "/dev/null"), "--password-file of whom? Give --user"),
     ],

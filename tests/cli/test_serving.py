@@ -49,7 +49,14 @@ def test_a_person_reads_what_to_try_next(serve: Callable[..., Served], data: Pat
         assert line, served.err.read()
         text += line
     assert "\x1b" not in text
-    for word in ("ALPHA", str(data), f"{address}:1801", "What to try next", f"lanner status --data {data}"):
+    for word in (
+        "ALPHA",
+        str(data),
+        f"{address}:1801",
+        "What to try next",
+        f"lanner status --data {data}",
+        f"lanner console --data {data}",
+    ):
         assert word in text
     assert served.end(signal.SIGTERM)[0] == 0
 

@@ -47,6 +47,7 @@ def test_without_a_file_everything_has_a_default(monkeypatch: pytest.MonkeyPatch
         "directory.notification_version": 2,
         "flight.processes": None,
         "flight.reader_port": 0,
+        "rpc.mqrr": True,
         "rpc.cancel_timeout": 5,
         "telemetry.endpoint": None,
         "telemetry.sample": 1.0,

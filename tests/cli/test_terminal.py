@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from lanner.client import Message, QueueManager
-from tests.cli.conftest import LANNER
+from lanner.client import Message, QueueManager, connect
+from tests.cli.conftest import LANNER, Run, Served, free_address
 
 
 def on_terminal(*arguments: object, answers: tuple[str, ...] = (), columns: int = 100) -> tuple[int, str]:
@@ -104,6 +105,19 @@ def test_output_that_nobody_takes_leaves_the_messages(full: Path) -> None:
     assert count(full, "orders") == 300
 
 
+def test_a_narrow_terminal_keeps_times_whole(data: Path, serve: Callable[..., Served], run: Run) -> None:
+    name, address = "somebody.with.a.long.name", free_address()
+    run("queue", "create", "orders")
+    run("user", "add", name, "--password-stdin", stdin="a long word\n")
+    serve("--json", "--bind", address).ready()
+    with connect(address, name, "a long word") as manager:
+        assert manager.who_am_i()["user"] == name
+        code, seen = on_terminal("sessions", "--data", data, columns=60)
+    assert code == 0
+    assert re.search(r"client .* 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\r", seen), seen
+    assert "somebody" in seen
+
+
 @pytest.mark.parametrize("width", [40, 80])
 def test_a_narrow_terminal_keeps_names_and_numbers_whole(
     full: Path, width: int, monkeypatch: pytest.MonkeyPatch
@@ -172,7 +186,7 @@ def test_a_narrow_terminal_leaves_out_what_can_be_spared_before_it_cuts_names(da
     for columns in (80, 140):
         _, seen = on_terminal("queue", "list", "--data", data, columns=columns)
         lines[columns] = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in seen.splitlines()]
-    assert lines[80][0].split() == ["NAME", "KIND", "MESSAGES", "SIZE", "JOURNAL", "TRANS"]
+    assert lines[80][0].split() == ["NAME", "KIND", "MESSAGES", "SIZE", "JOURNAL"]
     assert lines[140][0].split()[-1] == "LABEL"
     for found in lines.values():
         assert any(line.startswith(f"ALPHA\\private$\\{name} ") for line in found), found

@@ -598,6 +598,23 @@ def test_a_program_asks_where_to_read_and_says_who_it_is(colour: str, bare: Othe
         assert (arguments["p_queue"], arguments["dwp_context"], arguments["dw_mqs"]) == (number, number, 0)
 
 
+@pytest.mark.spec("MQQP-3.2.4.1-1")
+def test_a_first_binding_with_a_connection_of_its_own_is_dropped(colour: str, bare: OtherManager) -> None:
+    """The server names one port on qmcomm, and another on qm2qm there."""
+    bare.ports.ip_read = 2107
+    bare.serve(bare.queue_client)
+    told = {method.name: handler for method, handler in filter(None, bare.remote_read._methods)}
+    told[REMOTE_QM_GET_QMQM_SERVER_PORT.name] = lambda _call, **_arguments: 2105
+    first = bare.serve([ServerInterface(bare.remote_read.interface, told)], port=2107)
+    reading = bare.serve([bare.remote_read], port=2105)
+    with connected(colour, bare) as manager:
+        queue = manager.create_queue("q")
+        queue.send("1")
+        assert queue.receive(timeout=0).body == "1"
+        assert reading.connections == 1
+        until(lambda: first.connections == 0)
+
+
 @pytest.mark.parametrize("method", [LANNER_OPEN_SESSION, REMOTE_QM_GET_QMQM_SERVER_PORT])
 def test_a_server_that_stops_answering_is_given_up(colour: str, bare: OtherManager, method: Method) -> None:
     """A server accepts the binds and then does not answer a call.

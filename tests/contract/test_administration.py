@@ -238,11 +238,15 @@ async def test_a_user_without_rights_is_denied(qm: lanner.aio.QueueManager, plac
         for use in others:
             with pytest.raises(errors.AccessDenied, match="bob has no right"):
                 await use
-        text = "bob is no administrator of ALPHA"
+        text = "bob is no monitor, operator or administrator of ALPHA"
         for ask in (bob.queues, bob.outgoing_queues, bob.outgoing, bob.status, bob.enterprise.document):
             await refused(errors.AccessDenied, text, ask())
-        for use in (bob.pause(q.name), bob.resume(q.name), bob.resend(q.name), bob.peer("x")):
+        await refused(errors.AccessDenied, text, bob.peer("x"))
+        text = "bob is no operator or administrator of ALPHA"
+        for use in (bob.pause(q.name), bob.resume(q.name), bob.resend(q.name)):
             await refused(errors.AccessDenied, text, use)
+        text = "bob is no administrator of ALPHA"
+        await refused(errors.AccessDenied, text, bob.add_user("eve", "a long enough word"))
         # Whether a queue is there, and which messages it takes, may be asked by everyone.
         assert (await theirs.exists(), await theirs.is_transactional()) == (True, None)
     assert await bodies(q) == ["x"]

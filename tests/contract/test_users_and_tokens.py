@@ -36,6 +36,28 @@ async def test_queues_come_in_pages(qm: lanner.aio.QueueManager) -> None:
     with pytest.raises(errors.InvalidParameter, match=known):
         await qm.queue_page(columns=["colour"])
     await refused(errors.InvalidParameter, "a page of 1001 queues, at most 1000", qm.queue_page(page_size=1001))
+    # The oldest has the lowest priority, and is not the first.
+    queue = qm.open(f"{stem}-2")
+    await queue.send(lanner.Message(body="x", priority=7))
+    await queue.move(await _last(queue), "later")
+    wanted = ["name", "oldest", "subqueues"]
+    found = (await qm.queue_page(name=stem, page_size=100, columns=wanted))["items"]
+    assert [one["subqueues"] for one in found] == [{}, {}, {"later": 1}]
+    assert found[0]["oldest"] is None
+    assert found[2]["oldest"] == (await queue.peek_by_lookup_id(await _last(queue))).arrived_time.timestamp()
+    named = await qm.queue_page(names=[found[0]["name"].upper(), found[2]["name"], "other"], columns=["label"])
+    assert [one["label"] for one in named["items"]] == ["label 0", "label 2"]
+    many = ["x"] * 1001
+    await refused(errors.InvalidParameter, "1001 names of queues, at most 1000", qm.queue_page(names=many))
+    too_many = "a page of 101 queues with the column `oldest`, at most 100"
+    await refused(errors.InvalidParameter, too_many, qm.queue_page(page_size=101, columns=wanted))
+    with pytest.raises(errors.InvalidParameter, match="unknown column 'oldest' of queues to sort by"):
+        await qm.queue_page(sort="oldest")
+    assert (await qm.queue_page(name=stem, sort="-subqueues", columns=["label"]))["items"][0] == {"label": "label 2"}
+
+
+async def _last(queue: lanner.aio.Queue) -> int:
+    return (await queue.peek_by_lookup_id(0, "last")).lookup_id
 
 
 @covers(

@@ -839,8 +839,9 @@ def test_removing_a_list_leaves_nothing_behind(world: World) -> None:
 
 def test_queue_aliases(world: World) -> None:
     assert world.directory.add_queue_alias("mine", "DIRECT=OS:alpha\\private$\\q")[0] is SUCCESS
-    assert world.directory.resolve_queue_alias(f"CN=mine,CN=Users,{ROOT}") == "DIRECT=OS:alpha\\private$\\q"
-    assert world.directory.resolve_queue_alias(f"CN=none,CN=Users,{ROOT}") is None
+    target = "DIRECT=OS:alpha\\private$\\q"
+    assert world.directory.format_name_at(f"LDAP://CN=mine,CN=Users,{ROOT}") == (SUCCESS, target)
+    assert world.directory.format_name_at(f"LDAP://CN=none,CN=Users,{ROOT}") == (NOT_FOUND, None)
     assert world.directory.add_queue_alias("", "DIRECT=OS:a\\b") == (GENERIC_ERROR, None)
 
 

@@ -238,3 +238,30 @@ def test_a_move_acknowledges_nothing(h: Harness, in_transaction: bool) -> None:
     assert [Message(p.record.packet).message_class for p in h.engine.positions.all_positions(h.queue("admin"))] == [
         MessageClass.ACK_RECEIVE
     ]
+
+
+def test_the_time_of_the_last_move(h: Harness) -> None:
+    """It survives a restart, and is forgotten with the message."""
+
+    def time_of(name: str, body: bytes) -> int:
+        return h.engine.positions.last_move_time(position_of(h, body, name))
+
+    create(h)
+    for body, recoverable in ((b"a", True), (b"b", True), (b"c", True), (b"express", False)):
+        h.send(body=body, recoverable=recoverable)
+    for body in (b"a", b"b", b"c", b"express"):
+        assert time_of("q", body) == 0
+        h.now += 10
+        move(h, body)
+    before = [time_of(SUBQUEUE, body) for body in (b"a", b"b", b"c", b"express")]
+    assert before == [h.now - 30, h.now - 20, h.now - 10, h.now]
+    h.now += 10
+    move(h, b"a", SUBQUEUE, "q")
+    assert time_of("q", b"a") == h.now
+    h.restart()
+    rows = h.store.table("move_times")
+    assert (time_of("q", b"a"), time_of(SUBQUEUE, b"b")) == (h.now, h.now - 30)
+    assert len(list(rows.items())) == 3
+    assert h.receive() == b"a"
+    assert len(h.engine.dequeue_messages(h.open(SUBQUEUE), 10, 1 << 20)) == 2
+    assert list(rows.items()) == []

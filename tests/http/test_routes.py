@@ -230,6 +230,9 @@ def test_events_are_streamed_and_one_message_is_traced(alice: httpx.Client) -> N
             break
         time.sleep(0.05)
     assert kinds == ["arrived", "purged"]
+    # A long log is looked through in several answers.
+    more = {"message": sent, "after": told["events"][0]["number"]}
+    assert [one["event"] for one in alice.get(f"{API}/events/trace", params=more).json()["events"]] == ["purged"]
 
 
 def test_metrics_are_those_of_the_listener(alice: httpx.Client) -> None:

@@ -33,10 +33,12 @@ OPERATOR = Credentials("operator", "secret")
 
 
 @asynccontextmanager
-async def started(path: Path) -> AsyncIterator[str]:
+async def started(path: Path, config: str = "") -> AsyncIterator[str]:
     """A whole daemon; its address."""
     address = free_address()
-    settings = load_settings(None, {"data": path / "data", "name": "alpha", "bind": address})
+    file = path / "lanner.toml"
+    file.write_text(config)
+    settings = load_settings(file, {"data": path / "data", "name": "alpha", "bind": address})
     ready = asyncio.Event()
     served = service.Daemon(lambda: settings)
     served.runtime.users.add("operator", "secret", administrator=True)
@@ -49,9 +51,9 @@ async def started(path: Path) -> AsyncIterator[str]:
         await running
 
 
-def with_daemon(path: Path, work: Callable[[str], Awaitable[None]]) -> None:
+def with_daemon(path: Path, work: Callable[[str], Awaitable[None]], config: str = "") -> None:
     async def run() -> None:
-        async with started(path) as address:
+        async with started(path, config) as address:
             await work(address)
 
     asyncio.run(run())

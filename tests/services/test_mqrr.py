@@ -25,6 +25,7 @@ from lanner.services.interfaces.mqmp import QMCOMM
 from lanner.services.interfaces.mqmq import DlId, MulticastId, QueueFormat
 from lanner.services.interfaces.mqqp import QM2QM
 from lanner.services.interfaces.mqrr import REMOTE_READ
+from lanner.services.mqrr import RemoteReadService
 from lanner.wire.extension_headers import Extensions
 from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.reader import Reader
@@ -583,10 +584,23 @@ async def test_an_empty_queue(site: Site) -> None:
     assert (await q.read(dw_request_id=7)).status == MQ_ERROR_IO_TIMEOUT
 
 
+@pytest.mark.spec("MQRR-2.2.4.1-3")
+@served
+async def test_calls_of_another_connection_do_not_wait_for_a_read(site: Site) -> None:
+    q = await site.opened()
+    waiting = q.begin(RECEIVE, FOREVER)
+    await q.cursor()
+    sister = replace(q, peer=await site.peer(group=q.peer.group), _request_ids=q._request_ids)
+    assert (await sister.read(RECEIVE, 0)).status == MQ_ERROR_IO_TIMEOUT
+    assert await sister.cursor()
+    assert not waiting.done()
+    site.send(b"one")
+    assert (await waiting).body == b"one"
+
+
 @pytest.mark.spec("MQRR-3.1.4.7-10")
 @pytest.mark.spec("MQRR-3.1.4.7-12")
 @pytest.mark.spec("MQRR-3.1.2.1-4")
-@pytest.mark.spec("MQRR-2.2.4.1-3")
 @served
 async def test_a_read_waits(site: Site) -> None:
     q = await site.opened()
@@ -787,7 +801,6 @@ async def test_a_wait_ends_with_its_queue(site: Site) -> None:
 @pytest.mark.spec("MQRR-3.1.2.2-1")
 @pytest.mark.spec("MQRR-3.1.2.2-2")
 @pytest.mark.spec("MQRR-3.1.2.2-5")
-@pytest.mark.spec("MQRR-3.1.4.9-17")
 @pytest.mark.spec("MQRR-3.1.5.1-7")
 def test_a_receive_that_is_not_ended_is_given_back(tmp_path: Path) -> None:
     async def run() -> None:
@@ -807,6 +820,24 @@ def test_a_receive_that_is_not_ended_is_given_back(tmp_path: Path) -> None:
             assert (await q.read(PEEK, cursor=cursor)).body == b"one"
 
     asyncio.run(run())
+
+
+@pytest.mark.spec("MQRR-3.1.4.9-17")
+@pytest.mark.parametrize("ack", [1, 2])
+@served
+async def test_an_end_stops_the_cleanup_timer(site: Site, ack: int) -> None:
+    def timers() -> int:
+        scheduled = asyncio.get_running_loop()._scheduled  # type: ignore[attr-defined]
+        return sum(one._callback is RemoteReadService._give_back and not one.cancelled() for one in scheduled)
+
+    site.send(b"one", b"two")
+    q = await site.opened()
+    first, second = await q.read(), await q.read()
+    assert timers() == 2
+    assert await q.end(first, ack) == OK
+    assert timers() == 1
+    assert await q.end(second, ack) == OK
+    assert timers() == 0
 
 
 # Parameters of a read
@@ -848,7 +879,7 @@ async def test_values_that_do_not_go_together(
 ) -> None:
     before = site.send(b"one")
     q = await site.opened()
-    more = {} if transaction is None else {"transaction": transaction}
+    more: dict[str, Any] = {} if transaction is None else {"transaction": transaction}
     assert (await q.read(action, **changes, **more)).status == MQ_ERROR_INVALID_PARAMETER
     assert site.lookup_ids() == before
     assert (await q.read()).body == b"one"
@@ -1052,6 +1083,22 @@ async def test_closing_gives_back_and_ends(site: Site) -> None:
 @pytest.mark.spec("MQRR-3.1.6.1-3")
 @pytest.mark.spec("MQRR-3.1.6.2-1")
 @pytest.mark.spec("MQRR-3.1.6.2-5")
+@pytest.mark.parametrize("transaction", [None, bytes(16)], ids=["R_StartReceive", "R_StartTransactionalReceive"])
+@served
+async def test_a_read_that_waits_when_its_association_ends_takes_nothing(site: Site, transaction: bytes | None) -> None:
+    q, other = await site.opened(), await site.opened()
+    more: dict[str, Any] = {} if transaction is None else {"transaction": transaction}
+    waiting = q.begin(RECEIVE, FOREVER, **more)
+    await q.cursor()
+    late = other.begin(RECEIVE, FOREVER)
+    await other.cursor()
+    q.peer.abort()
+    await until(lambda: len(site.runtime.engine.opening.descriptors) == 1)
+    site.send(b"one")
+    assert (await late).body == b"one"
+    waiting.cancel()
+
+
 @pytest.mark.spec("MQRR-3.1.6.2-8")
 @served
 async def test_the_end_of_an_association_runs_its_handles_down(site: Site) -> None:
@@ -1144,14 +1191,13 @@ async def test_the_time_to_reach_the_queue_is_absolute(site: Site) -> None:
 
 
 @pytest.mark.spec("MQRR-2.2.5.3-5")
+@pytest.mark.spec("MQRR-2.2.5.3-7")
 @pytest.mark.spec("MQRR-2.2.5.3-8")
-@pytest.mark.spec("MQRR-3.1.4.10-1")
 @pytest.mark.spec("MQRR-3.1.4.10-2")
 @pytest.mark.spec("MQRR-3.1.4.10-3")
 @pytest.mark.spec("MQRR-3.1.4.10-4")
 @pytest.mark.spec("MQRR-3.1.4.10-20")
 @pytest.mark.spec("MQRR-3.1.4.10-34")
-@pytest.mark.spec("MQRR-3.1.4.11-1")
 @pytest.mark.spec("MQRR-3.1.4.11-4")
 @pytest.mark.spec("MQRR-3.1.4.11-18")
 @pytest.mark.spec("MQRR-2.2.3-9")
@@ -1160,6 +1206,7 @@ async def test_moves(site: Site) -> None:
     (one,) = site.send(b"one")
     q = await site.opened()
     peer = q.peer
+    begun = int(site.runtime.engine.clock())
     sub, other, parent = [
         await site.opened_for_move(f"OS:.\\private$\\q{suffix}", peer) for suffix in (";sub", ";other", "")
     ]
@@ -1171,6 +1218,7 @@ async def test_moves(site: Site) -> None:
     _, found = extensions(got)
     assert found.subqueue is not None
     assert (found.subqueue.move_counter, found.subqueue.subqueue_name) == (1, "sub")
+    assert begun <= found.subqueue.last_move_time <= site.runtime.engine.clock()
     assert await there.move(other.move_context, one) == OK
     elsewhere = await site.opened("OS:.\\private$\\q;other", peer=peer)
     assert (await elsewhere.read(PEEK)).body == b"one"
@@ -1334,11 +1382,12 @@ async def test_a_large_message_comes_whole(site: Site) -> None:
 @pytest.mark.spec("MQRR-2.2.1-1")
 @served
 async def test_the_octets_of_a_read(site: Site) -> None:
-    site.send(b"abc")
+    (one,) = site.send(b"abc")
     q = await site.opened()
-    asked = struct.pack("<20s4xQIIIIII", q.context, 0, 0, PEEK, 0, 9, 0, 0)
+    asked = struct.pack("<20s4xQIIIIII", q.context, one, 0, LOOKUP_RECEIVE, 0, 9, 2, 0)
     assert len(asked) == 56
     answer = await q.peer.raw(REMOTE_READ, 7, asked)
+    assert await q.end(9, 1) == OK
     arrived, sequence, count, referent, most = struct.unpack_from("<I4xQIII", answer)
     assert (bool(arrived), bool(sequence), count, bool(referent), most) == (True, True, 2, True, 2)
     first = struct.unpack_from("<H2xIII", answer, 28)
@@ -1346,10 +1395,35 @@ async def test_the_octets_of_a_read(site: Site) -> None:
     assert (first[0], second[0]) == (1, 2)
     assert struct.unpack_from("<I", answer, 60)[0] == first[2]
     assert answer[64:65] == b"\x10"
+    assert answer[64 : 64 + first[2]].endswith(b"ab")
     at = 64 + first[2] + -first[2] % 4
     assert struct.unpack_from("<I", answer, at)[0] == second[2]
     assert answer[-4:] == bytes(4)
     assert len(answer) == at + 4 + second[2] + -second[2] % 4 + 4
+    # The numbers that a lookup has not: a cursor, and a time to wait.
+    cursor = await q.cursor()
+    answer = await q.peer.raw(
+        REMOTE_READ, 7, struct.pack("<20s4xQIIIIII", q.context, 0, cursor, PEEK, 1_000, 10, 0xFFFFFFFF, 0)
+    )
+    assert struct.unpack_from("<I", answer, 16) == (1,)
+
+
+@pytest.mark.spec("MQRR-3.1.4.10-1")
+@pytest.mark.spec("MQRR-3.1.4.11-1")
+@served
+async def test_the_octets_of_a_move(site: Site) -> None:
+    (one,) = site.send(b"one")
+    q = await site.opened()
+    name = "OS:.\\private$\\q;sub"
+    arguments = opening(QueueFormat(8, 0, 0, name), 4)
+    opened = await q.peer.raw(REMOTE_READ, 11, mqrr.R_OPEN_QUEUE_FOR_MOVE.encode_request(arguments, Syntax.NDR20))
+    assert len(opened) == 28
+    move_context, context = struct.unpack("<Q20s", opened)
+    asked = struct.pack("<20s4xQQ16s", q.context, move_context, one, bytes(16))
+    assert len(asked) == 56
+    assert await q.peer.raw(REMOTE_READ, 10, asked) == bytes(4)
+    assert await replace(q, context=context).close() == OK
+    assert (await (await site.opened(name, peer=q.peer)).read()).body == b"one"
 
 
 # Transactions

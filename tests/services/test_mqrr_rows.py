@@ -18,12 +18,17 @@ import pytest
 
 import lanner.aio
 from lanner.client._async.connections import mapped_port
+from lanner.client._async.msmq_connection import MsmqConnection
+from lanner.client._async.remote_reader import RemoteReader
+from lanner.client.target import Target
 from lanner.daemon.service import Daemon
 from lanner.daemon.settings import SettingsError, load_settings
 from lanner.rpc.async_client import connect_tcp
-from lanner.rpc.interface import RETURNS
-from lanner.rpc.ndr import Syntax
-from lanner.rpc.pdu import AuthLevel, AuthType
+from lanner.rpc.endpoint_mapper import EPMAPPER, EPMAPPER_PORT, Tower, Twr
+from lanner.rpc.interface import RETURNS, Interface
+from lanner.rpc.ndr import NULL_HANDLE, Syntax
+from lanner.rpc.pdu import NDR20 as SYNTAX
+from lanner.rpc.pdu import AuthLevel, AuthType, SyntaxId
 from lanner.services import listener
 from lanner.services.interfaces import mqrr
 from lanner.services.interfaces.mqmp import QMCOMM, QMCOMM2
@@ -86,6 +91,36 @@ def test_the_endpoint_mapper_names_its_port(tmp_path: Path) -> None:
             await client.bind(REMOTE_READ)
 
     test_daemon.with_daemon(tmp_path, work)
+
+
+@pytest.mark.spec("MQRR-1.7-6")
+def test_it_can_be_switched_off(tmp_path: Path) -> None:
+    """The endpoint mapper then does not know it, and clients read by MS-MQQP."""
+
+    async def status(address: str, interface: Interface) -> int:
+        async with await connect_tcp(address, EPMAPPER_PORT) as client:
+            bound = await client.bind(EPMAPPER)
+            wanted = Twr.of(Tower(SyntaxId(interface.uuid, *interface.version), SYNTAX, 0))
+            call = bound.call(
+                EPMAPPER.by_name["ept_map"],
+                obj=uuid.UUID(int=0),
+                map_tower=wanted,
+                entry_handle=NULL_HANDLE,
+                max_towers=8,
+            )
+            found: int = (await call)["status"]
+            return found
+
+    async def work(address: str) -> None:
+        assert await status(address, QM2QM) == 0
+        assert await status(address, REMOTE_READ) == 0x16C9_A0D6
+        async with await lanner.aio.connect(address, "operator", "secret") as qm:
+            await (await qm.create_queue("q")).send("hello")
+        connection = await MsmqConnection.make(Target(address, credentials=test_daemon.OPERATOR))
+        assert isinstance(connection.reader, RemoteReader)
+        await connection.close()
+
+    test_daemon.with_daemon(tmp_path, work, "[rpc]\nmqrr = false\n")
 
 
 @pytest.mark.spec("MQRR-1.7-3")

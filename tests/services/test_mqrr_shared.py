@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,7 @@ async def test_lookup_identifiers_are_the_messages_own(site: Site) -> None:
 @pytest.mark.spec("MQRR-2.2.1-3")
 @served
 async def test_failures_have_the_severity_bit(site: Site) -> None:
+    site.create("doomed")
     q = await site.opened()
     sub = await site.opened_for_move("OS:.\\private$\\q;s", q.peer)
     statuses = {
@@ -109,7 +111,18 @@ async def test_failures_have_the_severity_bit(site: Site) -> None:
         "transactional end": await q.end(99, method=mqrr.R_END_TRANSACTIONAL_RECEIVE),
         "unknown transaction": (await q.read(transaction=uuid.uuid4().bytes)).status,
         "purge": await (await site.opened(access=0x20, peer=q.peer)).purge(),
+        "close": await replace(q, context=NULL_HANDLE).close(),
     }
+    enlisted = {
+        "p_transaction_id": uuid.uuid4().bytes,
+        "cb_propagation_token": 5,
+        "pb_propagation_token": b"token",
+        "p_queue_format": QueueFormat(3, 0, 0, Q),
+    }
+    statuses["enlist"] = (await q.peer.call(REMOTE_READ, mqrr.R_QM_ENLIST_REMOTE_TRANSACTION, **enlisted))[RETURNS]
+    doomed = await site.opened("OS:.\\private$\\doomed", peer=q.peer)
+    site.delete("doomed")
+    statuses["open cursor"] = await doomed.status(mqrr.R_CREATE_CURSOR)
     assert all(status & 0x8000_0000 for status in statuses.values()), statuses
     assert statuses["cursor"] == MQ_ERROR_INVALID_HANDLE
 
@@ -315,6 +328,33 @@ async def test_an_open_makes_a_subqueue(site: Site) -> None:
             assert list(site.operations.find(".\\private$\\q").subqueues) == ["later"]
         assert await opened.close() == OK
     assert await fault(site.opened("OS:.\\private$\\none;later")) == MQ_ERROR_QUEUE_NOT_FOUND
+
+
+@pytest.mark.spec("MQRR-3.1.4.11-5")
+@served
+async def test_a_subqueue_ends_when_it_is_empty_and_closed(site: Site) -> None:
+    def names() -> list[str]:
+        with site.runtime.lock:
+            return list(site.operations.find(".\\private$\\q").subqueues)
+
+    (one,) = site.send(b"one")
+    q = await site.opened()
+    sub = await site.opened_for_move("OS:.\\private$\\q;sub", q.peer)
+    there = await site.opened("OS:.\\private$\\q;sub")
+    assert await sub.close() == OK
+    assert names() == ["sub"]
+    sub = await site.opened_for_move("OS:.\\private$\\q;sub", q.peer)
+    assert await q.move(sub.move_context, one) == OK
+    got = await there.read()
+    assert await sub.close() == OK
+    assert await there.end(got) == OK
+    assert names() == ["sub"]
+    assert await there.close() == OK
+    assert names() == []
+    await site.opened("OS:.\\private$\\q;lost", peer=there.peer)
+    assert names() == ["lost"]
+    there.peer.abort()
+    await until(lambda: names() == [])
 
 
 @pytest.mark.spec("MQRR-3.1.4.2-34")

@@ -538,9 +538,10 @@ async def test_lookups(site: Site) -> None:
 async def test_the_octets_of_a_receive(site: Site) -> None:
     s = await scene(site)
     (one,) = s.send(b"abc")
-    asked = struct.pack("<20s4xQIIIIII16s", s.t.context, 0, 0, RECEIVE, 0, 9, 0, 0, s.unit.uow)
+    asked = struct.pack("<20s4xQIIIIII16s", s.t.context, one, 0, LOOKUP_RECEIVE, 0, 9, 2, 0, s.unit.uow)
     assert len(asked) == 72
     answer = await s.t.peer.raw(REMOTE_READ, 13, asked)
+    assert await s.t.end(9, 2, END) == OK
     arrived, sequence, count, referent, most = struct.unpack_from("<I4xQIII", answer)
     record = site.runtime.store.get(site.operations.find(".\\private$\\t").number, one)
     assert record is not None
@@ -549,11 +550,14 @@ async def test_the_octets_of_a_receive(site: Site) -> None:
     second = struct.unpack_from("<H2xIII", answer, 44)
     assert (first[0], second[0]) == (1, 2)
     assert struct.unpack_from("<I", answer, 60)[0] == first[2]
+    assert answer[64 : 64 + first[2]].endswith(b"ab")
     at = 64 + first[2] + -first[2] % 4
     assert struct.unpack_from("<I", answer, at)[0] == second[2]
     assert answer[-4:] == bytes(4)
     assert len(answer) == at + 4 + second[2] + -second[2] % 4 + 4
-    nothing = await s.t.peer.raw(REMOTE_READ, 13, asked[:44] + struct.pack("<I", 10) + asked[48:])
+    cursor = await s.t.cursor()
+    asked = struct.pack("<20s4xQIIIIII16s", s.t.context, 0, cursor, RECEIVE, 1, 10, 0, 0, s.unit.uow)
+    nothing = await s.t.peer.raw(REMOTE_READ, 13, asked)
     assert nothing[:24] == bytes(24)
     assert nothing[24:] == struct.pack("<I", MQ_ERROR_IO_TIMEOUT)
 
@@ -571,8 +575,8 @@ async def test_the_octets_of_a_read_in_ndr64(site: Site, opnum: int) -> None:
     assert len(t.context) == 20
     unit = Unit(site)
     await unit.enlist(peer)
-    site.send(b"abc", queue="t")
-    asked = struct.pack("<20s4xQIIIIII", t.context, 0, 0, RECEIVE, 0, 9, 0, 0)
+    (one,) = site.send(b"abc", queue="t")
+    asked = struct.pack("<20s4xQIIIIII", t.context, one, 0, LOOKUP_RECEIVE, 0, 9, 2, 0)
     answer = await peer.raw(REMOTE_READ, opnum, asked + (unit.uow if opnum == 13 else b""))
     arrived, sequence, count, referent, most = struct.unpack_from("<I4xQI4xQQ", answer)
     assert (bool(arrived), bool(sequence), count, bool(referent), most) == (True, True, 2, True, 2)
@@ -583,6 +587,7 @@ async def test_the_octets_of_a_read_in_ndr64(site: Site, opnum: int) -> None:
     at = 40 + 48
     assert struct.unpack_from("<Q", answer, at)[0] == first[2]
     assert answer[at + 8] == 0x10
+    assert answer[at + 8 : at + 8 + first[2]].endswith(b"ab")
     at += 8 + first[2] + -first[2] % 8
     assert struct.unpack_from("<Q", answer, at)[0] == second[2]
     at += 8 + second[2]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lanner.directory.topology import Computer
+from lanner.security.profile import Profile
 from lanner.wire.message import Message
 from lanner.wire.user_message import UserMessage
 from tests.transfer.enterprise import Enterprise
@@ -50,8 +51,13 @@ def arrived(node: Node, name: str) -> list[Message]:
 
 @pytest.mark.spec("QQB-2.2.5-1", "QQB-2.2.5-2", "QQB-2.2.5.1-1")
 @pytest.mark.parametrize("by_number", [False, True])
-def test_a_final_ack_of_a_received_and_one_of_a_refused_message(world: World, *, by_number: bool) -> None:
-    enterprise = Enterprise(world, [Computer("ALPHA", sites=("west",)), Computer("BETA", sites=("west",))])
+@pytest.mark.parametrize("profile", list(Profile))
+def test_a_final_ack_of_a_received_and_one_of_a_refused_message(
+    world: World, profile: Profile, *, by_number: bool
+) -> None:
+    """Also with the defaults of the documents, where other messages name the sender's account."""
+    computers = [Computer("ALPHA", sites=("west",)), Computer("BETA", sites=("west",))]
+    enterprise = Enterprise(world, computers, profile=profile)
     alpha, beta = enterprise["ALPHA"], enterprise["BETA"]
     name = enterprise.private("BETA", "tx", transactional=True)
     if not by_number:

@@ -243,7 +243,7 @@ def test_an_owner_that_is_not_known_is_told_nothing(h: Telling, caplog: pytest.L
     for pathname in (r"GAMMA\orders", "no path name", ""):
         queue = Queue(pathname=pathname, queue_type=QueueType.PUBLIC)
         assert h.engine.create_directory_object(queue)[0] is not SUCCESS
-    assert "the queue manager of GAMMA is not told" in caplog.text
+    assert "the queue manager of GAMMA is not notified" in caplog.text
     assert h.all_outgoing() == {}
 
 
@@ -306,7 +306,7 @@ def test_a_message_that_cannot_be_sent_changes_no_result(h: Telling, caplog: pyt
     h.engine.begin_flow_control()
     queue = Queue(pathname=r"BETA\orders", queue_type=QueueType.PUBLIC, security=SECURITY)
     assert h.engine.create_directory_object(queue)[0] is SUCCESS
-    assert "is not told" in caplog.text
+    assert "is not notified" in caplog.text
     assert h.sent == []
     h.engine.end_flow_control()
 

@@ -28,7 +28,13 @@ from lanner.wire.extension_headers import (
     Extensions,
     SubqueueHeader,
 )
-from lanner.wire.format_name import MultipleElementFormatName, PrivateFormatName, PublicFormatName, parse
+from lanner.wire.format_name import (
+    MAX_ELEMENTS,
+    MultipleElementFormatName,
+    PrivateFormatName,
+    PublicFormatName,
+    parse,
+)
 from lanner.wire.identifiers import MessageIdentifier, SequenceInfo, TxSequenceID
 from lanner.wire.internal_header import (
     ConnectionParametersHeader,
@@ -38,7 +44,6 @@ from lanner.wire.internal_header import (
 )
 from lanner.wire.message_properties_header import MessagePropertiesHeader
 from lanner.wire.multi_queue_format_header import (
-    MAX_ELEMENTS,
     MQFAddressHeader,
     MQFSignatureHeader,
     MultiQueueFormatHeader,

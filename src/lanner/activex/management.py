@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class MSMQManagement(QueueManagement, OutgoingQueueManagement):
-    """3.3 MSMQManagement. After Init it also is one of the other two (3.3.1, 3.4.3, 3.5.3)."""
+    """3.3 MSMQManagement. Init also gives it the interface of a local or an outgoing queue."""
 
     interfaces: ClassVar[tuple[InterfaceTable, ...]] = MSMQ_MANAGEMENT.interfaces
 
@@ -23,7 +23,7 @@ class MSMQManagement(QueueManagement, OutgoingQueueManagement):
         return (IMSMQ_OUTGOING_QUEUE_MANAGEMENT if self.queue_is_outgoing else IMSMQ_QUEUE_MANAGEMENT,)
 
     def default_dispatch(self) -> InterfaceTable | None:
-        """Return the table of the interface that the object became by Init.
+        """Return the table of the interface that Init added (3.3.1, 3.4.3, 3.5.3).
 
         Scripts cannot query for another interface, so they must find its members here. It repeats
         those of IMSMQManagement, including their DISPIDs.

@@ -128,10 +128,11 @@ def format_name_from_ads_path(environment: Environment, path: str) -> str:
     """Return the format name of a directory path (3.12.6.1 Get Queue Format Name from ADsPath)."""
     engine = environment.engine
     with environment.lock:
-        is_offline = engine.queue_manager.directory_offline
-        found = None if is_offline else engine.directory.format_name_at(path)
+        if engine.queue_manager.directory_offline:
+            raise QueueNotFound(f"{path}: the directory cannot be asked")
+        result, found = engine.directory.format_name_at(path)
     if found is None:
-        raise QueueNotFound(f"{path}: the directory has no queue, alias or distribution list there")
+        raise QueueNotFound(f"{path}: the directory has no queue, alias or distribution list there: {result.value}")
     return found
 
 

@@ -41,7 +41,7 @@ OptionalRights = Annotated[
     list[str] | None,
     typer.Argument(metavar="RIGHTS", help=f"{_RIGHTS_HELP} Without them, all.", show_default=False),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Also if you cannot change the list again afterwards.")]
+Force = Annotated[bool, typer.Option("--force", help="Proceed even if you lose the right to change the list.")]
 
 
 def read_access(given: Sequence[str]) -> dict[str, list[str]] | str | None:
@@ -88,7 +88,7 @@ def _change(at: Place, name: str, change: Callable[[Queue], None], done: str, *,
 def show(
     queue: QueueName,
     *,
-    sddl: Annotated[bool, typer.Option("--sddl", help="As SDDL, which `access set` and `--access` take.")] = False,
+    sddl: Annotated[bool, typer.Option("--sddl", help="Print SDDL, as `access set` and `--access` read it.")] = False,
     at: Place,
     json: Json = False,
 ) -> None:

@@ -42,7 +42,7 @@ COMMANDS: Final = {
     ),
     "journal": (
         "journals.journal",
-        "List a queue's journal, a line each, or look at, take out or remove its messages.",
+        "List a queue's journal, or peek at, receive or purge its messages.",
     ),
     "trace": (
         "tracing.trace",
@@ -50,10 +50,7 @@ COMMANDS: Final = {
     ),
     "status": (
         "outgoing.status",
-        (
-            "Show the running queue manager: where it listens, who is connected, what was refused. Exit code 3 if "
-            "none runs."
-        ),
+        "Show the running queue manager: its addresses, its connections, and refused messages.",
     ),
     "sessions": (
         "sessions.sessions",
@@ -61,11 +58,11 @@ COMMANDS: Final = {
     ),
     "resolve": (
         "resolve.resolve",
-        "Show step by step what a name means: its format name, and the queue here or the way there.",
+        "Show step by step what a name means: its format name, and the queue here or the path to it.",
     ),
     "doctor": (
         "doctor.doctor",
-        "Check the data directory and the settings, or the way to PEER. Changes no queue and no message.",
+        "Check the data directory and the settings, or the connection to PEER. Changes no queue and no message.",
     ),
     "export": (
         "packets.export",
@@ -76,10 +73,7 @@ COMMANDS: Final = {
     ),
     "import": (
         "packets.import_",
-        (
-            "Send the messages of a file to a queue, once however often it is tried. Each has the same content and a "
-            "new id."
-        ),
+        "Send the messages of a file to a queue, once however often it is tried.",
     ),
     "backup": (
         "backups.backup",
@@ -94,14 +88,14 @@ COMMANDS: Final = {
         "Measure a queue manager: rate, and time from send to receive.",
     ),
     "console": ("console.console", "Open the web console. The link logs you on once, within a minute."),
-    "queue": ("queues.app", "The queues themselves."),
+    "queue": ("queues.app", "Queues: list, create, show, change, purge, delete; access lists."),
     "machine": ("machine.app", "The queue manager as a whole: offline and online."),
     "outgoing": ("outgoing.app", "Messages for other computers."),
-    "deadletter": ("deadletters.app", "What could not be delivered."),
-    "peer": ("peer.app", "Other queue managers: who is believed from where."),
-    "transaction": ("transactions.app", "Distributed transactions: what is in doubt."),
+    "deadletter": ("deadletters.app", "Messages that could not be delivered."),
+    "peer": ("peer.app", "Other queue managers, and the addresses from which each is accepted."),
+    "transaction": ("transactions.app", "Distributed transactions that are in doubt."),
     "user": ("users.app", "Who may use and administer the queue manager."),
-    "token": ("tokens.app", "What programs log on with to the HTTP API."),
+    "token": ("tokens.app", "Tokens with which programs log on to the HTTP API."),
     "certificate": ("certificates.app", "Certificates: of users who sign messages, and of TLS between queue managers."),
     "domain": ("domain.app", "The Active Directory domain of this computer."),
     "directory": ("directory.app", "The enterprise: sites, links, computers, lists."),
@@ -172,7 +166,9 @@ def root(
     debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")] = False,
     version: Annotated[
         bool,
-        typer.Option("--version", help="Say the version.", callback=lambda value: _version(asked=value), is_eager=True),
+        typer.Option(
+            "--version", help="Print the version.", callback=lambda value: _version(asked=value), is_eager=True
+        ),
     ] = False,
 ) -> None:
     """Handle the options that all commands share."""

@@ -46,13 +46,15 @@ def make(
     ] = None,
     certificate: Annotated[
         Path | None,
-        typer.Option("--certificate", help="Its file.", show_default=f"{CERTIFICATE_FILE} in the data directory"),
+        typer.Option(
+            "--certificate", help="The certificate file.", show_default=f"{CERTIFICATE_FILE} in the data directory"
+        ),
     ] = None,
     key: Annotated[
         Path | None,
-        typer.Option("--key", help="The file of its key.", show_default=f"{KEY_FILE} in the data directory"),
+        typer.Option("--key", help="The file of its private key.", show_default=f"{KEY_FILE} in the data directory"),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
     data: Data = DEFAULT_DATA,
     json: Json = False,
 ) -> None:

@@ -26,9 +26,9 @@ _ADDRESS = "127.0.0.1"
 def console(
     *,
     browse: Annotated[
-        bool | None, typer.Option("--open/--no-open", help="Open a browser; else only if this is a terminal.")
+        bool | None, typer.Option("--open/--no-open", help="Open a browser; by default only on a terminal.")
     ] = None,
-    port: Annotated[int, typer.Option("--port", min=0, max=0xFFFF, help="With --host: the port here.")] = 15801,
+    port: Annotated[int, typer.Option("--port", min=0, max=0xFFFF, help="With --host: the local port.")] = 15801,
     at: Place,
     json: Json = False,
 ) -> None:

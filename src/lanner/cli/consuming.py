@@ -127,7 +127,9 @@ def consume(
     *,
     command: Annotated[
         str,
-        typer.Option("--exec", metavar="COMMAND", help="What to run, by the shell. Exit code 0 removes the message."),
+        typer.Option(
+            "--exec", metavar="COMMAND", help="The command, run by the shell. Exit code 0 removes the message."
+        ),
     ],
     retries: Annotated[int, typer.Option("--retries", min=1, help="Failures after which a message is poison.")] = 3,
     poison: Annotated[
@@ -140,9 +142,10 @@ def consume(
     ] = None,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="How many commands run at once.")] = 1,
     idle: Annotated[
-        str | None, typer.Option("--idle", help="End when no message came for so long: 5, 2m, 1h; 0 when it is empty.")
+        str | None,
+        typer.Option("--idle", help="End after this time without a message: 5, 2m, 1h; 0: when the queue is empty."),
     ] = None,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after so many messages.")] = None,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after this many messages.")] = None,
     at: Place,
     json: Json = False,
 ) -> None:

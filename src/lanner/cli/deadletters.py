@@ -29,7 +29,7 @@ from lanner.cli.views import list_messages, show_message
 from lanner.client import Message, Queue, QueueManager, ReceivedMessage
 from lanner.model.errors import MessageNotFound, QueueNotFound, StatusError
 
-app = typer.Typer(help="What could not be delivered.", no_args_is_help=True)
+app = typer.Typer(help="Messages that could not be delivered.", no_args_is_help=True)
 
 
 class Which(enum.StrEnum):
@@ -38,7 +38,7 @@ class Which(enum.StrEnum):
     TRANSACTIONAL = "transactional"
 
 
-Kind = Annotated[Which, typer.Option("--which", help="The dead letters of which messages.")]
+Kind = Annotated[Which, typer.Option("--which", help="Which dead letters.")]
 
 
 def _queues(manager: QueueManager, which: Which) -> list[Queue]:
@@ -182,7 +182,7 @@ def give_back(
     lookup_id: LookupId = None,
     everything: Annotated[bool, typer.Option("--all", help="All dead letters.")] = False,
     time_to_be_received: Annotated[
-        str | None, typer.Option("--ttbr", help="A new time to be received; else as long as the first time.")
+        str | None, typer.Option("--ttbr", help="A new time to be received; by default that of the original.")
     ] = None,
     dry_run: DryRun = False,
     yes: Yes = False,

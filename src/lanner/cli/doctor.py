@@ -15,7 +15,7 @@ import typer
 from rich.text import Text
 
 from lanner.cli.errors import EXIT_ERROR, UsageError
-from lanner.cli.options import DEFAULT_DATA, Host, Json, PasswordFile, User, duration
+from lanner.cli.options import DEFAULT_DATA, Host, Json, Kerberos, PasswordFile, User, duration
 from lanner.cli.output import console, write_json
 from lanner.cli.peers import Caller, examine_peer
 from lanner.cli.session import Place, open_manager, place_of, read_peers, read_tls, running
@@ -37,7 +37,11 @@ DEFAULT_TIMEOUT = 5.0  # seconds
 def doctor(
     peer: Annotated[
         str | None,
-        typer.Argument(metavar="[PEER]", help="Another computer: why can it not be reached?", show_default=False),
+        typer.Argument(
+            metavar="[PEER]",
+            help="Another computer, to find out whether and why it cannot be reached.",
+            show_default=False,
+        ),
     ] = None,
     *,
     timeout: Annotated[str, typer.Option("--timeout", help="How long PEER has for each step.")] = "5",
@@ -50,9 +54,10 @@ def doctor(
     host: Host = None,
     user: User = None,
     password_file: PasswordFile = None,
+    kerberos: Kerberos = False,
     json: Json = False,
 ) -> None:
-    """Check the data directory and the settings, or the way to PEER.
+    """Check the data directory and the settings, or the connection to PEER.
 
     Changes no queue and no message.
 
@@ -60,7 +65,7 @@ def doctor(
     """
     from lanner.daemon.settings import load_settings
 
-    at = place_of(DEFAULT_DATA, host, user, password_file)
+    at = place_of(DEFAULT_DATA, host, user, password_file, kerberos=kerberos)
     findings: list[Finding] = []
     given: dict[str, object] = {} if data is None else {"data": data}
     if config is not None:
@@ -154,7 +159,10 @@ def _told(transfer: TransferSettings, status: Document) -> TransferSettings:
 
 
 def _examine_peer(peer: str, settings: Settings, timeout: float) -> Iterator[Finding]:
-    """Examine a peer as the running queue manager; if none runs, with its settings."""
+    """Examine a peer with the address and settings of the running queue manager.
+
+    If none runs, the configuration file provides them.
+    """
     data = settings.data
     manager = running(data)
     if manager is None:

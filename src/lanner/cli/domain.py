@@ -25,7 +25,7 @@ AdministratorName = Annotated[
     typer.Option(
         "--user",
         help=r"An administrator, EXAMPLE\Administrator or administrator@example.com; "
-        "without it, whoever has a Kerberos ticket here (kinit).",
+        "without it, the owner of the Kerberos ticket here (kinit).",
     ),
 ]
 PasswordFile = Annotated[
@@ -35,7 +35,7 @@ OwnAccount = Annotated[
     bool,
     typer.Option(
         "--own-account",
-        help="No administrator: an account that one has made for this computer, with the password of --password-file.",
+        help="Join with an account that was prepared for this computer, and the password of --password-file.",
     ),
 ]
 
@@ -57,10 +57,11 @@ def join(
         typer.Option("--site", help="Its site; may be repeated.", show_default="Default-First-Site-Name"),
     ] = None,
     routing_server: Annotated[
-        bool, typer.Option("--routing-server", help="It passes messages on between sites.")
+        bool, typer.Option("--routing-server", help="Make it a routing server, which forwards messages between sites.")
     ] = False,
     container: Annotated[
-        str, typer.Option("--container", help="Where a new account is made: a distinguished name.", show_default=False)
+        str,
+        typer.Option("--container", help="The container for a new account: a distinguished name.", show_default=False),
     ] = "",
     name_server: Annotated[
         list[str] | None,
@@ -152,10 +153,10 @@ def leave(
     user: AdministratorName = None,
     password_file: PasswordFile = None,
     as_computer: Annotated[
-        bool, typer.Option("--as-computer", help="With the computer's own rights, which leave its account behind.")
+        bool, typer.Option("--as-computer", help="Use the computer's own rights; its account remains in the domain.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Without the domain: its objects stay there for an administrator.")
+        bool, typer.Option("--force", help="Leave without contacting the domain; its objects remain there.")
     ] = False,
     yes: Yes = False,
     data: Data = DEFAULT_DATA,

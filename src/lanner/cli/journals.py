@@ -22,14 +22,14 @@ def _journal(manager: QueueManager, queue: str | None) -> Queue:
 @reaching
 def journal(
     queue: Annotated[
-        str | None, typer.Argument(metavar="QUEUE", help="Whose journal; without it, the system journal.")
+        str | None, typer.Argument(metavar="QUEUE", help="The queue; without it, the system journal.")
     ] = None,
     *,
     peek: Annotated[bool, typer.Option("--peek", help="Show messages whole.")] = False,
-    receive: Annotated[bool, typer.Option("--receive", help="Take messages out.")] = False,
+    receive: Annotated[bool, typer.Option("--receive", help="Receive messages.")] = False,
     purge: Annotated[bool, typer.Option("--purge", help="Remove all messages.")] = False,
     count: Annotated[
-        int | None, typer.Option("--count", "-n", min=1, help="How many at most: 1 to peek or receive, 1000 to list.")
+        int | None, typer.Option("--count", "-n", min=1, help="Maximum number: 1 to peek or receive, 1000 to list.")
     ] = None,
     everything: All = False,
     lookup_id: LookupId = None,
@@ -40,7 +40,7 @@ def journal(
     at: Place,
     json: Json = False,
 ) -> None:
-    """List a queue's journal, a line each, or look at, take out or remove its messages."""
+    """List a queue's journal, or peek at, receive or purge its messages."""
     if peek + receive + purge > 1:
         raise UsageError("one of --peek, --receive and --purge")
     if dry_run and not purge:

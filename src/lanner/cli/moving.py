@@ -12,7 +12,7 @@ import typer
 
 from lanner.cli.errors import CommandError, UsageError, nothing
 from lanner.cli.options import DryRun, Filters, Json, LookupId, QueueName, Yes, duration, lookup_id
-from lanner.cli.output import confirm, counted, progress, say, write_json
+from lanner.cli.output import confirm, counted, note, progress, say, write_json
 from lanner.cli.session import Place, open_manager, reaching
 from lanner.client import Message, Queue, QueueManager
 from lanner.model.errors import MessageNotFound, QueueNotFound, StatusError
@@ -107,7 +107,12 @@ def _target_of_move(manager: QueueManager, queue: Queue, target: str | None) -> 
         return manager.open(str(path.without_suffix()))
     if "\\" in target or "=" in target:
         return manager.open(target)
-    return manager.open(f"{path.without_suffix()};{target.removeprefix(';')}")
+    subqueue = manager.open(f"{path.without_suffix()};{target.removeprefix(';')}")
+    with suppress(StatusError):
+        if not target.startswith(";") and manager.open(target).exists():
+            queue_name = f".\\private$\\{target}"
+            note(f"{target} is a subqueue of {path.without_suffix()} here; for the queue of that name say {queue_name}")
+    return subqueue
 
 
 @reaching
@@ -125,7 +130,9 @@ def move(
     everything: Everything = False,
     identifier: LookupId = None,
     filters: Filters = None,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="How many at most; else all.")] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, help="Maximum number of messages; by default all.")
+    ] = None,
     dry_run: DryRun = False,
     at: Place,
     json: Json = False,
@@ -157,7 +164,9 @@ def copy(
     *,
     identifier: LookupId = None,
     filters: Filters = None,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="How many at most; else all.")] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, help="Maximum number of messages; by default all.")
+    ] = None,
     to_data: Annotated[Path | None, typer.Option("--to-data", help="The data directory of TARGET.")] = None,
     transaction: Annotated[
         bool, typer.Option("--transaction", help="Send to a transactional queue of another computer.")
@@ -226,10 +235,10 @@ def resend(
     identifier: LookupId = None,
     filters: Filters = None,
     everything: Everything = False,
-    body: Annotated[str | None, typer.Option("--body", help="Another body, as text.")] = None,
-    file: Annotated[Path | None, typer.Option("--file", help="Another body: the octets of a file.")] = None,
-    label: Annotated[str | None, typer.Option("--label", help="Another label.")] = None,
-    priority: Annotated[int | None, typer.Option("--priority", min=0, max=7, help="Another priority.")] = None,
+    body: Annotated[str | None, typer.Option("--body", help="The new body, as text.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", help="The new body, from a file.")] = None,
+    label: Annotated[str | None, typer.Option("--label", help="The new label.")] = None,
+    priority: Annotated[int | None, typer.Option("--priority", min=0, max=7, help="The new priority.")] = None,
     recoverable: Annotated[
         bool | None, typer.Option("--recoverable/--express", help="Whether it survives a restart.")
     ] = None,
@@ -280,7 +289,9 @@ def delete(
     *,
     identifier: LookupId = None,
     filters: Filters = None,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="How many at most; else all.")] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, help="Maximum number of messages; by default all.")
+    ] = None,
     yes: Yes = False,
     dry_run: DryRun = False,
     at: Place,

@@ -28,13 +28,16 @@ Host = Annotated[
         "--host", help="A queue manager on another computer, or at another address of this one: HOST or HOST:PORT."
     ),
 ]
-User = Annotated[str | None, typer.Option("--user", help="Who you are to HOST; without it, nobody.")]
+User = Annotated[str | None, typer.Option("--user", help="Your account on HOST; without it, you are anonymous.")]
 PasswordFile = Annotated[
     Path | None, typer.Option("--password-file", help="The password of USER, in the first line of a file.")
 ]
+Kerberos = Annotated[
+    bool, typer.Option("--kerberos", help="Log on to HOST with your Kerberos ticket (kinit), without --user.")
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and change nothing.")]
 
 
 def complete_queue(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -45,7 +48,11 @@ def complete_queue(ctx: typer.Context, incomplete: str) -> list[str]:
     given = ctx.params
     try:
         at = place_of(
-            Path(given.get("data") or DEFAULT_DATA), given.get("host"), given.get("user"), given.get("password_file")
+            Path(given.get("data") or DEFAULT_DATA),
+            given.get("host"),
+            given.get("user"),
+            given.get("password_file"),
+            kerberos=bool(given.get("kerberos")),
         )
         names = names_of_queues(at)
     except Exception:  # noqa: BLE001 (a completion has nowhere to say what is wrong)
@@ -67,7 +74,7 @@ QueueName = Annotated[
         autocompletion=complete_queue,
     ),
 ]
-Count = Annotated[int, typer.Option("--count", "-n", min=1, help="How many messages at most.")]
+Count = Annotated[int, typer.Option("--count", "-n", min=1, help="Maximum number of messages.")]
 All = Annotated[bool, typer.Option("--all", help="All messages.")]
 LookupId = Annotated[
     str | None, typer.Option("--lookup-id", help="The message with this lookup id (decimal, or hexadecimal with 0x).")

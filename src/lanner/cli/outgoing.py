@@ -26,7 +26,7 @@ app = typer.Typer(help="Messages for other computers.", no_args_is_help=True)
 Name = Annotated[
     str,
     typer.Argument(
-        metavar="NAME", help="The format name of the destination, or a part that no other has.", show_default=False
+        metavar="NAME", help="The format name of the destination, or a part of it that is unique.", show_default=False
     ),
 ]
 _STATES = {

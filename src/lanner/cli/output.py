@@ -49,7 +49,7 @@ _LEAST = 8
 # first column of text, which is mostly a name, and of another.
 _WORTH_OF_NAMES, _WORTH_OF_TEXT = 40, 16
 # Columns of text that are useless when they are cut.
-_WHOLE = ("LOOKUP ID", "SENT", "REASON", "STATE", "KIND", "TRANS", "GUID")
+_WHOLE = ("LOOKUP ID", "SENT", "REASON", "STATE", "KIND", "SINCE", "TRANS", "GUID")
 _GAP = "  "
 # Not in the specification: the number of messages from which a bar is shown. With fewer, it would
 # only flicker.

@@ -42,7 +42,7 @@ def export(
     queue: QueueName,
     file: File,
     *,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     at: Place,
     json: Json = False,
 ) -> None:
@@ -114,7 +114,7 @@ def import_(
     ] = False,
     resume_at: Annotated[
         int | None,
-        typer.Option("--resume-at", min=0, help="So many messages of FILE are in QUEUE; where an import asks for it."),
+        typer.Option("--resume-at", min=0, help="Continue after this many messages of FILE, if an import requests it."),
     ] = None,
     dry_run: DryRun = False,
     at: Place,

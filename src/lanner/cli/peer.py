@@ -15,7 +15,7 @@ from lanner.cli.views import local_time
 from lanner.client import QueueManager
 from lanner.services.documents import Document
 
-app = typer.Typer(help="Other queue managers: who is believed from where.", no_args_is_help=True)
+app = typer.Typer(help="Other queue managers, and the addresses from which each is accepted.", no_args_is_help=True)
 
 Guid = Annotated[
     str,
@@ -74,7 +74,7 @@ def trust(
     guid: Guid,
     addresses: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ADDRESS...", help="Its addresses; without them, those it was seen at."),
+        typer.Argument(metavar="ADDRESS...", help="Its addresses; without them, those from which it has connected."),
     ] = None,
     *,
     at: Place,

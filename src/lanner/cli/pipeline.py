@@ -57,7 +57,7 @@ def run(
     ],
     *,
     config: Config = DEFAULT_CONFIG,
-    send: Annotated[bool, typer.Option("--send", help="replay: send, instead of saying what would be sent.")] = False,
+    send: Annotated[bool, typer.Option("--send", help="replay: send the messages instead of listing them.")] = False,
     json: Json = False,
 ) -> None:
     """Run jobs. Their messages go to standard error, their results to standard output."""

@@ -20,7 +20,7 @@ from lanner.model.directory_objects import Queue
 from lanner.model.enums import QueuePrivacyLevel
 from lanner.model.errors import QueueExists
 
-app = typer.Typer(help="The queues themselves.", no_args_is_help=True)
+app = typer.Typer(help="Queues: list, create, show, change, purge, delete; access lists.", no_args_is_help=True)
 app.add_typer(access_command.app, name="access", cls=Group)
 
 Label = Annotated[str | None, typer.Option("--label", help="What the queue is for.")]
@@ -29,12 +29,14 @@ JournalQuota = Annotated[
     str | None, typer.Option("--journal-quota-kb", help="Kilobytes of journal at most, or `none`.")
 ]
 Authenticate = Annotated[
-    bool | None, typer.Option("--authenticate/--no-authenticate", help="Take signed messages only.")
+    bool | None, typer.Option("--authenticate/--no-authenticate", help="Accept only signed messages.")
 ]
 Privacy = Annotated[str | None, typer.Option("--privacy", help="Encrypted bodies: none, optional or body (required).")]
 BasePriority = Annotated[int | None, typer.Option("--base-priority", help="Routing priority of a public queue.")]
 TypeId = Annotated[str | None, typer.Option("--type", help="The service type, a GUID.")]
-Multicast = Annotated[str | None, typer.Option("--multicast", help="ADDRESS:PORT to listen to.")]
+Multicast = Annotated[
+    str | None, typer.Option("--multicast", help="The multicast ADDRESS:PORT; stored and shown, not used.")
+]
 Access = Annotated[
     list[str] | None,
     typer.Option(
@@ -53,7 +55,7 @@ def _changes(
     type_id: str | None,
     multicast: str | None,
 ) -> dict[str, object]:
-    """Return the given options by the names of the data model, checked."""
+    """Check the options that were given; return their values by attribute name."""
     changes: dict[str, object] = {}
     if label is not None:
         if len(label) > MAX_LABEL_LENGTH:
@@ -118,8 +120,8 @@ def list_queues(
 def create(
     queue: QueueName,
     *,
-    transactional: Annotated[bool, typer.Option("--transactional", help="Take transactional messages only.")] = False,
-    journal: Annotated[bool, typer.Option("--journal", help="Keep a copy of what is received.")] = False,
+    transactional: Annotated[bool, typer.Option("--transactional", help="Accept only transactional messages.")] = False,
+    journal: Annotated[bool, typer.Option("--journal", help="Keep a copy of each received message.")] = False,
     label: Label = None,
     quota_kb: Quota = None,
     journal_quota_kb: JournalQuota = None,
@@ -129,7 +131,7 @@ def create(
     type_id: TypeId = None,
     multicast: Multicast = None,
     access: Access = None,
-    if_missing: Annotated[bool, typer.Option("--if-missing", help="No error if the queue is there.")] = False,
+    if_missing: Annotated[bool, typer.Option("--if-missing", help="Do nothing if the queue exists.")] = False,
     name: Annotated[str | None, typer.Option("--name", help="Name of a new queue manager.")] = None,
     at: Place,
     json: Json = False,
@@ -170,7 +172,7 @@ def set_attributes(
     queue: QueueName,
     *,
     journal: Annotated[
-        bool | None, typer.Option("--journal/--no-journal", help="Keep a copy of what is received.")
+        bool | None, typer.Option("--journal/--no-journal", help="Keep a copy of each received message.")
     ] = None,
     label: Label = None,
     quota_kb: Quota = None,

@@ -49,7 +49,7 @@ def resolve(
     at: Place,
     json: Json = False,
 ) -> None:
-    """Show step by step what a name means: its format name, and the queue here or the way there.
+    """Show step by step what a name means: its format name, and the queue here or the path to it.
 
     Exit code 3 if the queue is not here, its computer has no address, or nothing can be sent to
     such names.

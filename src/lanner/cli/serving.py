@@ -26,12 +26,17 @@ def serve(
     *,
     data: Annotated[Path | None, typer.Option("--data", help="The data directory.", show_default="./data")] = None,
     name: Annotated[str | None, typer.Option("--name", help="The name of the queue manager.")] = None,
-    bind: Annotated[str | None, typer.Option("--bind", help="The address it has.", show_default="127.0.0.1")] = None,
-    config: Annotated[Path | None, typer.Option("--config", help="Settings, in TOML; the command line wins.")] = None,
-    user: Annotated[
-        str | None, typer.Option("--user", help="Started as root: become this user when the ports are bound.")
+    bind: Annotated[
+        str | None,
+        typer.Option("--bind", help="The address to listen on and to connect from.", show_default="127.0.0.1"),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Say that it is ready as JSON.")] = False,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="Settings, in TOML; the command line overrides them.")
+    ] = None,
+    user: Annotated[
+        str | None, typer.Option("--user", help="As root: become this user after binding the ports.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Report readiness as JSON.")] = False,
 ) -> None:
     """Run a queue manager until SIGTERM or Ctrl-C. SIGHUP reads the settings again."""
     from lanner.daemon.service import serve as run
@@ -87,6 +92,8 @@ def _ready(daemon: Daemon, *, as_json: bool) -> None:
     say(rf"    {command} send '.\private$\orders' 'hello' --data {data}")
     say(rf"    {command} receive '.\private$\orders' --data {data}")
     say(f"    {command} status --data {data}")
+    if "http" in addresses:
+        say(f"    {command} console --data {data}")
     say(f"    {command} doctor OTHER-COMPUTER --data {data}")
     if "metrics" in addresses:
         say(f"    curl {addresses['metrics']}")

@@ -20,7 +20,7 @@ import lmdb
 import typer
 
 from lanner.cli.errors import CommandError, UsageError
-from lanner.cli.options import DEFAULT_DATA, Data, Host, PasswordFile, User
+from lanner.cli.options import DEFAULT_DATA, Data, Host, Kerberos, PasswordFile, User
 from lanner.client import Queue, QueueManager, ReceivedMessage, connect
 from lanner.model.errors import ServiceNotAvailable, UnsupportedOperation
 from lanner.services.ports import LOCAL_SOCKET
@@ -36,10 +36,12 @@ class Place:
     host: str | None = None
     user: str | None = None
     password: str | None = field(default=None, repr=False)
+    # Log on with the Kerberos ticket of this process.
+    kerberos: bool = False
 
 
 def reaching(command: Callable[..., None]) -> Callable[..., None]:
-    """Add `--data`, `--host`, `--user` and `--password-file` to a command.
+    """Add `--data`, `--host`, `--user`, `--password-file` and `--kerberos` to a command.
 
     The command takes their values as `at: Place`.
     """
@@ -49,6 +51,7 @@ def reaching(command: Callable[..., None]) -> Callable[..., None]:
         "host": (Host, None),
         "user": (User, None),
         "password_file": (PasswordFile, None),
+        "kerberos": (Kerberos, False),
     }
     parameters = []
     for parameter in signature.parameters.values():
@@ -71,11 +74,18 @@ def reaching(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def place_of(data: Path, host: str | None, user: str | None, password_file: Path | None) -> Place:
+def place_of(
+    data: Path, host: str | None, user: str | None, password_file: Path | None, *, kerberos: bool = False
+) -> Place:
     if host is None:
-        if user is not None or password_file is not None:
-            raise UsageError("--user goes with --host: on this machine the kernel says who you are")
+        if user is not None or password_file is not None or kerberos:
+            option = "--kerberos" if kerberos else "--user"
+            raise UsageError(f"{option} goes with --host: on this machine the kernel says who you are")
         return Place(data)
+    if kerberos:
+        if user is not None or password_file is not None:
+            raise UsageError("--kerberos goes without --user and --password-file: your ticket says who you are")
+        return Place(data, host, kerberos=True)
     password = None
     if password_file is not None:
         if user is None:
@@ -136,7 +146,7 @@ def connect_to(at: Place) -> QueueManager | None:
     """Return a connection to the running queue manager of a command; None if none runs here."""
     if at.host is not None:
         host, port = host_and_port(at.host)
-        return connect(host, at.user, at.password, port=port)
+        return connect(host, at.user, at.password, port=port, authentication="kerberos" if at.kerberos else "ntlm")
     check_directory(at.data)
     return running(at.data)
 

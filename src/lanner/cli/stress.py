@@ -114,14 +114,17 @@ def bench(
     ] = None,
     *,
     seconds: Annotated[str, typer.Option("--duration", help="How long messages are sent: 10, 5m.")] = "10",
-    senders: Annotated[int, typer.Option("--senders", min=1, max=64, help="How many send.")] = 1,
-    receivers: Annotated[int, typer.Option("--receivers", min=0, max=64, help="How many receive.")] = 1,
+    senders: Annotated[int, typer.Option("--senders", min=1, max=64, help="Number of senders.")] = 1,
+    receivers: Annotated[int, typer.Option("--receivers", min=0, max=64, help="Number of receivers.")] = 1,
     size: Annotated[int, typer.Option("--size", min=8, max=4_000_000, help="Octets of a body.")] = 1000,
     rate: Annotated[
-        float | None, typer.Option("--rate", min=0.01, help="Messages per second in all; else as many as it can.")
+        float | None,
+        typer.Option("--rate", min=0.01, help="Messages per second in total; by default as many as possible."),
     ] = None,
-    batch: Annotated[int, typer.Option("--batch", min=1, max=1000, help="Messages of one send and one receive.")] = 1,
-    recoverable: Annotated[bool, typer.Option("--recoverable", help="Messages that survive a restart.")] = False,
+    batch: Annotated[int, typer.Option("--batch", min=1, max=1000, help="Messages in each send and each receive.")] = 1,
+    recoverable: Annotated[
+        bool, typer.Option("--recoverable", help="Send recoverable messages, which survive a restart.")
+    ] = False,
     transaction: Annotated[bool, typer.Option("--transaction", help="Each batch in a transaction.")] = False,
     at: Place,
     json: Json = False,

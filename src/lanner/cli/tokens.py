@@ -14,7 +14,7 @@ from lanner.cli.session import Place, open_manager, reaching
 from lanner.cli.views import local_time
 from lanner.security.scopes import SCOPES
 
-app = typer.Typer(help="What programs log on with to the HTTP API.", no_args_is_help=True)
+app = typer.Typer(help="Tokens with which programs log on to the HTTP API.", no_args_is_help=True)
 
 
 @app.command()
@@ -29,7 +29,7 @@ def create(
     ],
     expires: Annotated[str, typer.Option("--expires", help="When it ends: 12h, 30d, or `never`.")] = "30d",
     description: Annotated[str, typer.Option("--description", help="What it is for.")] = "",
-    owner: Annotated[str | None, typer.Option("--for", help="The user whose rights it has; else you.")] = None,
+    owner: Annotated[str | None, typer.Option("--for", help="The user whose rights it has; by default you.")] = None,
     at: Place,
     json: Json = False,
 ) -> None:

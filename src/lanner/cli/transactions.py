@@ -15,7 +15,7 @@ from lanner.cli.views import local_time
 from lanner.client import QueueManager
 from lanner.services.documents import Document
 
-app = typer.Typer(help="Distributed transactions: what is in doubt.", no_args_is_help=True)
+app = typer.Typer(help="Distributed transactions that are in doubt.", no_args_is_help=True)
 
 Identifier = Annotated[
     str,

@@ -105,7 +105,7 @@ def add(
     *,
     role: AnyRole = None,
     administrator: Annotated[bool, typer.Option("--administrator", help="Short for --role administrator.")] = False,
-    guest: Annotated[bool, typer.Option("--guest", help="The guest: needs no password.")] = False,
+    guest: Annotated[bool, typer.Option("--guest", help="Add the guest, who needs no password.")] = False,
     password_stdin: PasswordStdin = False,
     no_ntlm: NoNtlm = False,
     at: Place,

@@ -10,7 +10,6 @@ from lanner.client.message import SHORT_LABEL, Message, ReceivedMessage, encode_
 from lanner.model.enums import HashAlgorithm
 from lanner.model.errors import IllegalPropertyValue, InvalidParameter
 from lanner.security.hashing import DEFAULT_HASH_ALGORITHM
-from lanner.security.signing import sign_properties
 from lanner.wire.body_types import TEXT_BODIES
 from lanner.wire.builder import encode_label
 from lanner.wire.packet_template import MessageRun
@@ -63,7 +62,10 @@ def alike(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
 
 
 def together(messages: Sequence[Message], properties: MessageProperties) -> MessageRun | MessageProperties:
-    """Return what to build the packets of a group from, given the first message's properties."""
+    """Return a run for a group of messages; for a single message, its properties.
+
+    `properties` are those of the first message.
+    """
     if len(messages) == 1:
         return properties
     bodies = [each.body for each in messages]
@@ -136,6 +138,9 @@ def signed(
             "authenticate: give the queue manager object a signing_key; it makes no certificates for clients"
         )
     chosen = properties.hash_algorithm if message.hash_algorithm is not None else DEFAULT_HASH_ALGORITHM
+    # Imported here: most programs sign nothing.
+    from lanner.security.signing import sign_properties
+
     return sign_properties(
         properties,
         key,

@@ -205,7 +205,7 @@ def pack_blob(properties: Mapping[UUID, bytes]) -> bytes:
 
 
 def unpack_blob(data: bytes) -> dict[UUID, bytes]:
-    """Return the properties, each still serialized; the first of a class counts."""
+    """Return the properties, by class, each still serialized; of duplicates, the first."""
     reader = Reader(data)
     reader.u32("dwSize")
     reader.u32("dwReserved")

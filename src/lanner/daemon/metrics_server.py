@@ -25,12 +25,10 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# Not in the specification: the maximum number of octets of a request; the seconds within which a
-# request must arrive and the client must accept the answer; the maximum number of connections that
-# have not sent a request.
-_MAX_REQUEST: Final = 16 << 10
-_TIMEOUT: Final = 10.0
-_MAX_NEW: Final = 32
+# Not in the specification: limits on clients.
+_MAX_REQUEST: Final = 16 << 10  # octets of a request
+_TIMEOUT: Final = 10.0  # seconds, for the request to arrive and for the client to read the answer
+_MAX_NEW: Final = 32  # connections that have not sent a request
 _END: Final = b"\r\n\r\n"
 
 

@@ -25,4 +25,4 @@ def notify(state: str) -> None:
         try:
             sender.sendto(state.encode(), path)
         except OSError as error:
-            _LOG.warning("the service manager cannot be told %s: %s", state, error.strerror)
+            _LOG.warning("the service manager cannot be notified of %s: %s", state, error.strerror)

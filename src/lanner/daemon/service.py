@@ -488,8 +488,8 @@ def _log_lines() -> Usage:
 def _threads() -> Usage:
     """Return the number of threads of this process.
 
-    Whatever takes a thread for each connection or call is limited itself. This limit is only a
-    threshold for attention.
+    Everything that starts a thread for a connection or a call has a limit of its own. This limit is
+    only a threshold for a warning.
     """
     return Usage("threads", sum(1 for _ in Path("/proc/self/task").iterdir()), _MANY_THREADS)
 
@@ -516,7 +516,7 @@ def serve(load: Callable[[], Settings], on_ready: Callable[[Daemon], None], *, u
 
     def ready(daemon: Daemon) -> None:
         sys.setswitchinterval(_SWITCH_INTERVAL)
-        # All present objects stay, so no collection needs to examine them again.
+        # The objects that exist now stay, so no collection needs to examine them again.
         gc.collect()
         gc.freeze()
         on_ready(daemon)

@@ -276,6 +276,7 @@ class RpcTable(_Table):
     authentication_level: AuthenticationLevel = "integrity"
     # Windows sends one since version 7; older clients and some others do not.
     require_mic: bool = _RPC.require_mic
+    mqrr: bool = _RPC.mqrr
     cancel_timeout: Number = _RPC.cancel_timeout
     keytab: Annotated[Path | None, Field(strict=False)] = _RPC.keytab
     max_connections: Number = _RPC.max_connections

@@ -1,7 +1,7 @@
-"""Metrics of the queue manager's state: rates, ages, quotas, dead letters, routes, commits.
+"""Metrics of the queue manager's state: rates, ages, quotas, dead letters, routes, commits, logons.
 
-Also of transactions and logons. A scrape reads counters that are kept anyway. Of each queue it
-examines the first message of each priority, so the time does not depend on the depth of the queue.
+A scrape reads counters that exist for other purposes too. In each queue it examines only the first
+message of each priority, so its time does not depend on the depth of queues.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ class Telemetry:
                 while self._notes and self._spans is not None:
                     self._spans.make(self._notes.popleft())
             except Exception:  # noqa: BLE001 (logged; spans are no reason to stop)
-                _LOG.exception("an event became no span")
+                _LOG.exception("an event could not be turned into a span")
             if is_last and not self._notes:
                 return
 

@@ -495,18 +495,14 @@ class EmbeddedDirectory:
 
         return self._answer(members)
 
-    def resolve_queue_alias(self, full_path: str) -> str | None:
-        """Return the format name of an alias (3.1.6.8)."""
-        entry = self._entries.find(full_path) if self.connected else None
-        if entry is None or text_of(entry, "objectClass") != "mSMQ-Custom-Recipient":
-            return None
-        return self._format_name(entry)
+    def format_name_at(self, path: str) -> tuple[DirectoryOperationResult, str | None]:
+        def found() -> str:
+            entry = self._entries.find(without_server(path))
+            if entry is None or text_of(entry, "objectClass") not in _ADDRESSABLE:
+                raise Refused(DirectoryOperationResult.OBJECT_NOT_FOUND)
+            return self._format_name(entry)
 
-    def format_name_at(self, path: str) -> str | None:
-        entry = self._entries.find(without_server(path)) if self.connected else None
-        if entry is None or text_of(entry, "objectClass") not in _ADDRESSABLE:
-            return None
-        return self._format_name(entry)
+        return self._answer(found)
 
     @staticmethod
     def _format_name(entry: Entry) -> str:

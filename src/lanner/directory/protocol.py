@@ -113,10 +113,10 @@ class Directory(Protocol):
         """
         ...
 
-    def format_name_at(self, path: str) -> str | None:
+    def format_name_at(self, path: str) -> tuple[DirectoryOperationResult, str | None]:
         """Return the format name of an object at a path of the directory (MC-MQAC 3.12.6.1).
 
-        The object is a queue, a distribution list or a queue alias. Returns None if there is none.
+        The object is a queue, a distribution list, or a queue alias (MS-MQDSSM 3.1.6.8).
         """
         ...
 

@@ -102,7 +102,8 @@ class ObjectClass:
     attributes: tuple[Attribute, ...]
     # 3.1.6.20: attributes of the element on which any operation is a GenericError.
     unsupported: tuple[str, ...] = ()
-    # 3.1.6.1.x.1 Preconditions: the fields that must have a value, and those that a list must name.
+    # 3.1.6.1.x.1 Preconditions. `required`: fields that must have a value. `listed`: fields that
+    # must be among the attributes to create.
     required: tuple[str, ...] = ()
     listed: tuple[str, ...] = ()
 
@@ -189,10 +190,7 @@ def put(entry: Entry, name: str, values: list[Value]) -> None:
 
 
 def _field(name: str) -> str:
-    """Return the field of an attribute.
-
-    NonLDAPCapable... and MSMQ10 are the only words with more than one capital.
-    """
+    """Return the field name of an attribute: snake case, with LDAP as one word."""
     words = name.replace("LDAP", "Ldap")
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in words).lstrip("_")
 
@@ -515,7 +513,7 @@ SITE: Final = ObjectClass(
         plain("InterSiteReplicationInterval", "mSMQInterval2", INTEGER, 10),
         FULL_PATH,
         plain("ForeignSite", "mSMQSiteForeign", BOOLEAN, default=False),
-        # By the document, a site without it is unreadable; but every ordinary site lacks it.
+        # The document makes a site without it unreadable, but every ordinary site lacks it.
         plain("MigratedFromMsmq10", "mSMQNt4Stub", BIT, default=False),
         SECURITY,
     ),

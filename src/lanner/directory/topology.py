@@ -1,8 +1,8 @@
 """The topology of an enterprise: sites, routing links, servers, computers, distribution lists.
 
-On Windows, an administrator sets it up in Active Directory. Here it is written by name; `provision`
-brings it into a directory, and `survey` reads it back. Names are those of MS-MQDMPR 3.1.1.1,
-3.1.1.7 and 3.1.1.8; MS-MQBR describes what they do.
+On Windows, an administrator sets it up in Active Directory. Here its parts refer to each other by
+name. `provision` writes it to a directory, and `survey` reads it back. The classes have the names
+of MS-MQDMPR 3.1.1.1, 3.1.1.7 and 3.1.1.8; MS-MQBR describes what they do.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class _Provisioning:
                 self._create(Site(name=name), f"site {name}")
         for computer in topology.computers:
             self._ensure_computer(computer)
-        # Only now does every object exist that others may name.
+        # Now every object exists, and the rest may refer to them.
         for computer in topology.computers:
             self._set_routing_servers(computer)
         for link in topology.links:

@@ -49,7 +49,26 @@ be), `queue_kinds`, `tables` (what is stored under which key), `settings`. "DECI
 means docs/decisions.md.
 """
 
-from lanner.engine.engine import Engine
-from lanner.engine.settings import EngineSettings
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lanner.engine.engine import Engine
+    from lanner.engine.settings import EngineSettings
 
 __all__ = ["Engine", "EngineSettings"]
+
+_MODULES = {"Engine": "lanner.engine.engine", "EngineSettings": "lanner.engine.settings"}
+
+
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
+
+    def __getattr__(name: str) -> object:
+        """Import a name on first use: clients need a few small modules of this package only."""
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = getattr(import_module(_MODULES[name]), name)
+        globals()[name] = found
+        return found

@@ -89,7 +89,7 @@ class Cursors:
     def close_cursor(self, cursor: Cursor) -> None:
         """3.1.7.1.2 Close Cursor. Ends the waiting reads of this cursor only."""
         descriptor = cursor.descriptor
-        readers = [reader for reader in descriptor.waiting_reads if reader.cursor is cursor]
+        readers = [reader for reader in descriptor.waits if reader.cursor is cursor]
         self._waiting.stop_all(readers, OperationCancelled("the cursor was closed"))
         cursor.is_closed = True
         if cursor in descriptor.cursors:

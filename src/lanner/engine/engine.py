@@ -171,6 +171,7 @@ class Engine:
         self.enqueue_message = arrivals.enqueue_message
         self.enqueue_message_to_an_open_queue = sending.enqueue_message_to_an_open_queue
         self.enqueue_messages_to_an_open_queue = sending.enqueue_messages_to_an_open_queue
+        self.enqueue_message_to_each = sending.enqueue_message_to_each
         self.enqueue_packets_to_an_open_queue = sending.enqueue_packets_to_an_open_queue
         self.sender_shown = sending.sender_shown
         self.restore_message = arrivals.restore_message
@@ -333,7 +334,9 @@ class Engine:
         """Recover in-doubt transactions, then what a purge left behind."""
         self.transactions.recover_prepared()
         self.positions.recover_purges()
+        self.positions.recover_move_times()
         self.dtc.reenlist()
+        self.queues.end_all_unused()
 
     def check_leaving_identifier(self) -> None:
         """Raise CannotJoinDomain if messages on their way carry this queue manager's identifier."""
@@ -394,6 +397,8 @@ class Engine:
 
     def next_delay(self) -> float | None:
         """Return the seconds until the next timer event; None if no timer runs."""
+        if self.positions.emptied:
+            return 0.0
         now = self.clocks.monotonic()
         timers = (
             self.waiting.next_deadline(),
@@ -412,6 +417,7 @@ class Engine:
         self.expiry.expire_messages(self.positions.time_to_be_received_timer_expired)
         self.directory_events.on_timer()
         self.notifications.on_timer()
+        self.queues.end_unused()
 
     # A failing store ------------------------------------------------------------------------------
 

@@ -162,7 +162,7 @@ class Examiner:
         except CannotImpersonateClient as error:
             if not is_internal:
                 raise
-            _LOG.warning("what %s signs can be verified on this computer only: %s", identity.name, error)
+            _LOG.warning("signatures of %s can be verified on this computer only: %s", identity.name, error)
             return False
         return result is DirectoryOperationResult.SUCCESS
 

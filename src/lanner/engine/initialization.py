@@ -1,7 +1,7 @@
 """Initialization of a queue manager, its directory object and its queues (MS-MQDMPR 3.1.3).
 
-An error in a step ends the initialization before any later step. No step takes longer with the
-number of messages.
+An error in a step ends the initialization before any later step. The time of a step does not depend
+on the number of messages.
 """
 
 from __future__ import annotations
@@ -99,11 +99,11 @@ class Initialization:
         qm, settings = self._queue_manager, self._settings
         policy = settings.query_policy()
         qm.machine_domain_id = policy.domain_guid
-        # Without a name in the settings, the queue manager keeps its present one.
+        # Without a name in the settings, the queue manager keeps its current one.
         name = policy.account_domain_name or qm.computer_name or settings.default_computer_name
         if qm.computer_name and name.lower() != qm.computer_name.lower():
             _LOG.warning(
-                "the queue manager %s is now called %s: what is sent to the old name no longer comes here",
+                "the queue manager %s is now called %s: messages to the old name no longer arrive here",
                 qm.computer_name,
                 name,
             )
@@ -132,7 +132,7 @@ class Initialization:
             # A computer that is set up again keeps its existing object (MS-MQDSSM 3.1.6.1.1.2).
             qm.identifier = identifier
             if qm.directory_integrated:
-                # That object does not have the present keys of this computer.
+                # That object does not have the current keys of this computer.
                 self._directory.directory.write(qm, ["PublicEncryptionKeyList", "PublicSigningKeyList"])
         else:
             _LOG.warning("the queue manager's object was not created in the directory: %s", result.value)

@@ -45,7 +45,7 @@ class Membership:
         self._queues = queues
 
     def change(self) -> None:
-        """Enter the domain of the settings, or leave the present one."""
+        """Enter the domain of the settings, or leave the current one."""
         qm = self._queue_manager
         self.refuse_messages_on_their_way()
         qm.directory_integrated = self._settings.directory_integrated

@@ -67,6 +67,7 @@ class Moving:
             self._recorder.add(EventKind.MOVED, position, target=target)
         self.positions.remove(position.queue, position)
         moved = self._place(target, position.lookup_id, _copied(record, move_count=record.move_count + 1))
+        self.positions.moved(moved)
         if not target.is_system:
             self.positions.message_position_available(target, moved)
 

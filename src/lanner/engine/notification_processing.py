@@ -220,7 +220,11 @@ class NotificationProcessing:
         for asked in dict.fromkeys((server, "") if is_young else (server,)):
             result, _ = self._directory.read_directory_at(asked, "Queue", queue.identifier, ["Pathname"])
             if result is not DirectoryOperationResult.OBJECT_NOT_FOUND:
-                _LOG.info("queue %s stays: it is said to be deleted, and the directory says %s", queue.pathname, result)
+                _LOG.info(
+                    "queue %s stays: a notification reports its deletion, but the directory says %s",
+                    queue.pathname,
+                    result,
+                )
                 return False
         return True
 

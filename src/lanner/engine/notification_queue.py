@@ -185,7 +185,7 @@ class NotificationQueue:
             try:
                 self._work.popleft()()
             except LannerError as error:
-                _LOG.warning("the directory has what cannot be taken over: %s", error)
+                _LOG.warning("an object of the directory cannot be applied here: %s", error)
 
     def _plan(self) -> None:
         waiting, is_overflow = self._waiting, self._is_overflowing

@@ -105,7 +105,7 @@ class NotificationSending:
                     )
                 self._send(destination, message)
             except (LannerError, ValueError) as error:
-                _LOG.warning("%s of %s: %s is not told: %s", operation.value, identifier, destination, error)
+                _LOG.warning("%s of %s: %s is not notified: %s", operation.value, identifier, destination, error)
 
         return send
 
@@ -132,7 +132,7 @@ class NotificationSending:
         wanted = [AttributeFilter("ComputerName", Operator.EQUALS, computer)]
         result, owner = self._directory.read_directory("QueueManager", wanted, ["ComputerName"])
         if result is not DirectoryOperationResult.SUCCESS or owner is None:
-            _LOG.warning("queue %s: the queue manager of %s is not told: %s", pathname, computer, result.value)
+            _LOG.warning("queue %s: the queue manager of %s is not notified: %s", pathname, computer, result.value)
             return None
         return None if owner.identifier == self._queue_manager.identifier else owner.identifier
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from lanner.engine.checks import require_ready
 from lanner.engine.queue_kinds import format_name_of
 from lanner.model.enums import PositionState, QueueAccessType, QueueShareMode
 from lanner.model.errors import (
+    InsufficientResources,
     InvalidHandle,
     OperationCancelled,
     SharingViolation,
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
     from lanner.security.identity import Identity
 
 ADMIN_ACCESS: Final = frozenset({QueueAccessType.RECEIVE_ADMIN, QueueAccessType.PEEK_ADMIN})
+# Not in the specification: open queues of one user who is no administrator, on all connections and
+# by all protocols. A handle may be for a list of a thousand queues.
+MAX_DESCRIPTORS_OF_USER: Final = 100_000
 
 
 class OpenQueues:
@@ -53,6 +58,8 @@ class OpenQueues:
         self._cursors = reading.cursors
         self._waiting = reading.waiting
         self.descriptors: dict[int, OpenQueueDescriptor] = {}
+        # The number of descriptors of each user, by SID.
+        self._count_of: Counter[bytes] = Counter()
 
     def open_queue(
         self,
@@ -60,10 +67,16 @@ class OpenQueues:
         access: QueueAccessType,
         share_mode: QueueShareMode = QueueShareMode.DENY_NONE,
         identity: Identity = SYSTEM,
+        *,
+        ends_when_unused: bool = False,
     ) -> OpenQueueDescriptor:
-        """3.1.7.1.5 Open Queue."""
+        """3.1.7.1.5 Open Queue.
+
+        With `ends_when_unused`, a subqueue that this call creates is deleted when it is empty and
+        no handle is open. A later call without it keeps the subqueue.
+        """
         require_ready(self._queue_manager)
-        return self.open(name, access, share_mode, identity)
+        return self.open(name, access, share_mode, identity, ends_when_unused=ends_when_unused)
 
     def open(
         self,
@@ -73,6 +86,7 @@ class OpenQueues:
         identity: Identity,
         *,
         for_others: bool = False,
+        ends_when_unused: bool = False,
     ) -> OpenQueueDescriptor:
         """Open a queue in any state of the queue manager.
 
@@ -83,7 +97,7 @@ class OpenQueues:
         if isinstance(name, MultipleElementFormatName):
             return self._open_multiple(name, access, share_mode, identity, for_others=for_others)
         _check_operation(name, access)
-        queue = self._find_to_open(name, access, identity)
+        queue = self._find_to_open(name, access, identity, ends_when_unused=ends_when_unused)
         if queue is None:
             if access is not QueueAccessType.SEND:
                 raise self._registry.no_queue(name)
@@ -93,10 +107,11 @@ class OpenQueues:
         if isinstance(name, DirectFormatName) and name.is_on_this_computer:
             # A packet must not contain ".": every computer would take it for itself.
             name = format_name_of(queue)
-        descriptor = self._new_descriptor(name, access, share_mode)
+        descriptor = self._new_descriptor(name, access, share_mode, identity)
         descriptor.queue = queue
-        descriptor.sender_identifier = identity.sid.pack()
         queue.open_queue_descriptors[descriptor.handle] = descriptor
+        if queue.ends_when_unused and not ends_when_unused:
+            self._queues.keep(queue)
         return descriptor
 
     def _open_multiple(
@@ -112,9 +127,8 @@ class OpenQueues:
             raise UnsupportedFormatnameOperation(f"{name}: several queues can be opened together for sending only")
         if share_mode is not QueueShareMode.DENY_NONE:
             raise UnsupportedAccessMode(f"{name}: several queues cannot be opened exclusively")
-        descriptor = self._new_descriptor(name, access, share_mode)
+        descriptor = self._new_descriptor(name, access, share_mode, identity)
         descriptor.multiple = True
-        descriptor.sender_identifier = identity.sid.pack()
         for element in name.elements:
             try:
                 child = self.open(element, access, share_mode, identity, for_others=for_others)
@@ -126,7 +140,9 @@ class OpenQueues:
         descriptor.format_name = ",".join(child.format_name for child in descriptor.children)
         return descriptor
 
-    def _find_to_open(self, name: FormatName, access: QueueAccessType, identity: Identity) -> Queue | None:
+    def _find_to_open(
+        self, name: FormatName, access: QueueAccessType, identity: Identity, *, ends_when_unused: bool
+    ) -> Queue | None:
         if access in ADMIN_ACCESS:
             return self._registry.find_outgoing_queue(name)
         queue = self._registry.find_queue(name)
@@ -138,18 +154,33 @@ class OpenQueues:
             if parent is not None:
                 # A subqueue is created when an identity that may open its parent first opens it.
                 self._access.check_open(parent, access, identity)
-                return self._queues.make(self._queues.set_queue_defaults(str(path)), path)
+                request = self._queues.set_queue_defaults(str(path))
+                return self._queues.make(request, path, ends_when_unused=ends_when_unused)
         if isinstance(name, ConnectorFormatName):
             return self._outgoing.make_connector_queue(name, identity)
         return self._registry.find_outgoing_queue(name) if access is QueueAccessType.SEND else None
 
     def _new_descriptor(
-        self, name: FormatName, access: QueueAccessType, share_mode: QueueShareMode
+        self, name: FormatName, access: QueueAccessType, share_mode: QueueShareMode, identity: Identity
     ) -> OpenQueueDescriptor:
+        sid = identity.sid.pack()
+        if self._count_of[sid] >= MAX_DESCRIPTORS_OF_USER and not (identity.is_system or identity.is_administrator):
+            raise InsufficientResources(
+                f"{identity.name} has {self._count_of[sid]} queues open, each queue of a list counted: close some"
+            )
+        self._count_of[sid] += 1
         handle = self._numbers.next_handle()
-        descriptor = OpenQueueDescriptor(handle, handle, access, share_mode, str(name))
+        descriptor = OpenQueueDescriptor(handle, handle, access, share_mode, str(name), sender_identifier=sid)
         self.descriptors[handle] = descriptor
         return descriptor
+
+    def _forget_descriptor(self, descriptor: OpenQueueDescriptor) -> None:
+        if self.descriptors.pop(descriptor.handle, None) is None:
+            return
+        sid = descriptor.sender_identifier
+        self._count_of[sid] -= 1
+        if not self._count_of[sid]:
+            del self._count_of[sid]
 
     def descriptor(self, handle: int) -> OpenQueueDescriptor:
         """Return the open descriptor of a handle. Raises InvalidHandle."""
@@ -163,7 +194,7 @@ class OpenQueues:
 
         Waiting reads of the descriptor end, and unfinished reads are undone (DECISIONS).
         """
-        self.descriptors.pop(descriptor.handle, None)
+        self._forget_descriptor(descriptor)
         descriptor.is_closed = True
         for child in descriptor.children:
             self.close_queue(child)
@@ -178,6 +209,7 @@ class OpenQueues:
             self._cursors.close_cursor(cursor)
         queue.open_queue_descriptors.pop(descriptor.handle, None)
         descriptor.queue = None
+        self._queues.end_if_unused(queue)
 
     def close_all(self) -> None:
         """Close every handle."""

@@ -195,7 +195,7 @@ class OutgoingQueues:
         now = self._clocks.monotonic()
         if now >= self._complaint_due:
             self._complaint_due = now + _COMPLAINT_INTERVAL
-            _LOG.warning("%s; acknowledgments to more destinations are dropped, messages not passed on", text)
+            _LOG.warning("%s; acknowledgments to more destinations are dropped, and messages are not forwarded", text)
         return InsufficientResources(text)
 
     # State ----------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from lanner.engine.expiry import expiry_reason
 from lanner.engine.held_memory import HELD_OVERHEAD
-from lanner.engine.tables import POSITION_KEY, PURGE_PENDING
+from lanner.engine.tables import MOVE_TIME, MOVE_TIMES, POSITION_KEY, PURGE_PENDING
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import INFINITE, MessageClass, MessageSeekAction, OperationType, PositionState
 from lanner.model.errors import MessageAlreadyReceived, MessageNotFound, TransactionUsage
@@ -64,6 +64,7 @@ class Positions:
 
     def __init__(self, core: Core, waiting: WaitingReads, expiry: Expiry) -> None:
         self._store = core.store
+        self._clocks = core.clocks
         self._queue_manager = core.queue_manager
         self._recorder = core.recorder
         self._shares = core.shares
@@ -71,8 +72,11 @@ class Positions:
         self.waiting = waiting
         self.expiry = expiry
         self._purge_pending_table = core.store.table(PURGE_PENDING)
+        self._move_times_table = core.store.table(MOVE_TIMES)
         # Messages that have expired since the queue manager started.
         self.expiries = 0
+        # Subqueues that may be unused now; the next timer event checks them.
+        self.emptied: list[Queue] = []
         self.deleted_subscribers: list[PositionDeleted] = []
         self.available_subscribers: list[PositionsAvailable] = []
 
@@ -301,6 +305,25 @@ class Positions:
                 position = MessagePosition(queue, lookup_id, record, _PURGE_PENDING)
                 self.message_position_deleted(queue, position, MessageClass.NACK_QUEUE_PURGED)
 
+    # Moves ----------------------------------------------------------------------------------------
+
+    def moved(self, position: MessagePosition) -> None:
+        """Note when a message was moved, durably."""
+        self._move_times_table.put(_position_key(position), MOVE_TIME.pack(int(self._clocks.wall())))
+
+    def last_move_time(self, position: MessagePosition) -> int:
+        """Return when a message was moved last, in seconds since 1970 UTC; 0 if it never was."""
+        stored = self._move_times_table.get(_position_key(position)) if position.record.move_count else None
+        return 0 if stored is None else int(MOVE_TIME.unpack(stored)[0])
+
+    def recover_move_times(self) -> None:
+        """Forget the moves of express messages, which did not survive the last stop."""
+        for key, _ in list(self._move_times_table.items()):
+            if self._store.get(*POSITION_KEY.unpack(key)) is None:
+                self._move_times_table.delete(key)
+
+    # All positions --------------------------------------------------------------------------------
+
     def all_positions(self, queue: Queue) -> Iterator[MessagePosition]:
         """Yield every position of the list, held or not. The caller may remove them meanwhile."""
         yield from list(queue.held_positions.values())
@@ -357,6 +380,16 @@ class Positions:
             self._store.delete(queue.number, lookup_id, record)
             if may_expire(record.packet, in_transit=isinstance(queue, OutgoingQueue)):
                 self.expiry.disarm(queue, ((lookup_id, record),))
+            if record.move_count:
+                self._move_times_table.delete(_position_key(position))
+        if queue.ends_when_unused:
+            self.may_be_unused(queue)
+
+    def may_be_unused(self, queue: Queue) -> None:
+        """Have the next timer event delete a subqueue if it has no use any more."""
+        if not queue.message_count:
+            self.emptied.append(queue)
+            self._clocks.deadline_changed()
 
     def messages_received(self, queue: Queue, rows: Sequence[tuple[int, Record]]) -> list[MessagePosition]:
         """3.1.7.2.1 Message Position Deleted for messages that `seek_run` has taken.
@@ -396,6 +429,8 @@ class Positions:
             size += len(record.packet)
             if queue.head_hint == lookup_id - 1:
                 queue.head_hint = lookup_id
+            if record.move_count:
+                self._move_times_table.delete(POSITION_KEY.pack(queue.number, lookup_id))
         queue.message_count -= len(rows)
         queue.removed_count += len(rows)
         queue.total_bytes -= size
@@ -405,6 +440,8 @@ class Positions:
                 self._shares.removed(queue, record.packet)
         in_transit = isinstance(queue, OutgoingQueue)
         self.expiry.disarm(queue, [row for row in rows if may_expire(row[1].packet, in_transit=in_transit)])
+        if queue.ends_when_unused:
+            self.may_be_unused(queue)
 
     def message_position_available(self, queue: Queue, position: MessagePosition) -> None:
         """3.1.7.2.2 Message Position Available.

@@ -90,7 +90,13 @@ class Queues:
         return queue
 
     def make(
-        self, request: Queue, path: PathName, *, skip_directory: bool = True, identity: Identity = SYSTEM
+        self,
+        request: Queue,
+        path: PathName,
+        *,
+        skip_directory: bool = True,
+        identity: Identity = SYSTEM,
+        ends_when_unused: bool = False,
     ) -> Queue:
         """Create a queue and its journal in any state of the queue manager; check no access."""
         qm = self._queue_manager
@@ -117,6 +123,7 @@ class Queues:
         if parent is not None:
             queue.parent = parent.number
             queue.transactional = parent.transactional
+            queue.ends_when_unused = ends_when_unused
         self._complete(queue, path)
         if queue.queue_type is QueueType.PUBLIC and parent is None and not skip_directory:
             self._publish(queue, identity)
@@ -337,6 +344,36 @@ class Queues:
         queue.is_deleted = True
         for descriptor in queue.open_queue_descriptors.values():
             descriptor.queue = None
+
+    # Subqueues that end when they are unused ------------------------------------------------------
+
+    def keep(self, queue: Queue) -> None:
+        """Keep a subqueue until its queue is deleted."""
+        queue.ends_when_unused = False
+        self._attributes.save_queue(queue)
+
+    def end_if_unused(self, queue: Queue) -> None:
+        """Delete a subqueue with `ends_when_unused` that is empty and not open.
+
+        A subqueue to which a transaction moves messages stays until the transaction has ended.
+        """
+        if not queue.ends_when_unused or queue.is_deleted or queue.open_queue_descriptors or queue.message_count:
+            return
+        transactions = self._queue_manager.transaction_collection.values()
+        if any(one.target_queue is queue for each in transactions for one in each.transactional_operations):
+            return
+        self.delete_one(queue)
+
+    def end_unused(self) -> None:
+        """Delete the subqueues that became empty without a handle being closed."""
+        emptied, self._positions.emptied = self._positions.emptied, []
+        for queue in emptied:
+            self.end_if_unused(queue)
+
+    def end_all_unused(self) -> None:
+        """Delete the subqueues that nobody used when the queue manager stopped."""
+        for queue in list(self._queue_manager.queue_collection.values()):
+            self.end_if_unused(queue)
 
     def go_back(self) -> None:
         """Remove queues that the store has undone because they were not synced."""

@@ -260,10 +260,7 @@ class Reading:
 
     def give_back_transactional_read(self, transaction: Transaction, position: MessagePosition) -> None:
         """Undo a read in a transaction whose reader disconnected before it got the message."""
-        operations = transaction.transactional_operations
-        kept = [operation for operation in operations if operation.message_position is not position]
-        if len(kept) < len(operations) and not transaction.is_prepared:
-            operations[:] = kept
+        if not transaction.is_prepared and transaction.undo(position):
             self._positions.give_back(position, is_abort=False)
 
     def read_message_by_lookup_identifier(

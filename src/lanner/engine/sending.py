@@ -38,7 +38,7 @@ from lanner.wire.sid import Sid
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from lanner.engine.application_deadletters import ApplicationDeadletters
     from lanner.engine.arrivals import Arrivals
@@ -127,6 +127,26 @@ class Sending:
             if status is not _OK:
                 break
         return status
+
+    def enqueue_message_to_each(
+        self,
+        descriptor: OpenQueueDescriptor,
+        properties: MessageProperties,
+        transaction: Transaction | None = None,
+    ) -> Iterator[EnqueueStatus]:
+        """Do Enqueue Message To An Open Queue for a list of queues, one of them in each step.
+
+        Yields the status of each. The caller holds the store's lock in each step.
+        """
+        require_ready(self._queue_manager)
+        if properties.time_to_reach_queue > self._long_live_time:
+            properties = self._limited(properties)
+        if not properties.sender_identifier:
+            properties.sender_identifier = self.sender_identifier(descriptor, properties.sender_identifier_type)
+        whole = parse(descriptor.format_name)
+        properties = dataclasses.replace(properties, destination_multi_queue_format_name=whole)
+        for child in descriptor.children:
+            yield self.sender(child, transaction)(properties)
 
     def _send_each(
         self,
@@ -349,15 +369,8 @@ class Sending:
     def _send_to_each(
         self, descriptor: OpenQueueDescriptor, transaction: Transaction | None, properties: MessageProperties
     ) -> EnqueueStatus:
-        if not properties.sender_identifier:
-            properties.sender_identifier = self.sender_identifier(descriptor, properties.sender_identifier_type)
-        whole = parse(descriptor.format_name)
-        properties = dataclasses.replace(properties, destination_multi_queue_format_name=whole)
-        for child in descriptor.children:
-            status = self.sender(child, transaction)(properties)
-            if status is not _OK:
-                return status
-        return _OK
+        each = self.enqueue_message_to_each(descriptor, properties, transaction)
+        return next((status for status in each if status is not _OK), _OK)
 
     def sender_identifier(self, descriptor: OpenQueueDescriptor, kind: SenderIdentifierType) -> bytes:
         """Return SenderIdentifier (MS-MQDMPR 3.1.1.12).

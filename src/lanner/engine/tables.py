@@ -1,9 +1,9 @@
 """The tables that the engine keeps in the store beside the messages, and the keys of their rows.
 
 The directory, the counters and the store itself have tables of their own. Each table has one owner:
-`persistence` (QUEUES, SETTINGS), `transactions`, `positions` (PURGE_PENDING), `expiry` (EXPIRY,
-EXPIRY_HOLDS), `outgoing_sequences`, `staging` (STAGE_VISITS), `peer_shares` (PEER_BYTES), and
-`host.coordinator` (COORDINATOR).
+`persistence` (QUEUES, SETTINGS), `transactions`, `positions` (PURGE_PENDING,
+MOVE_TIMES), `expiry` (EXPIRY, EXPIRY_HOLDS), `outgoing_sequences`, `staging` (STAGE_VISITS),
+`peer_shares` (PEER_BYTES), and `host.coordinator` (COORDINATOR).
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ TRANSACTIONS: Final = "transactions"  # GUID of a prepared transaction: its oper
 COORDINATOR: Final = "coordinator"
 # POSITION_KEY: a message that was purged while it was locked
 PURGE_PENDING: Final = "purge_pending"
+# POSITION_KEY: when a message was moved last, MOVE_TIME
+MOVE_TIMES: Final = "move_times"
 EXPIRY: Final = "expiry"  # EXPIRY_KEY: recoverable messages that expire
 # QUEUE_KEY: the transactional sequence to its destination
 OUTGOING_SEQUENCES: Final = "outgoing_sequences"
@@ -31,6 +33,7 @@ PEER_BYTES: Final = "peer_bytes"  # queue and source: the use by messages of oth
 
 QUEUE_KEY: Final = struct.Struct(">I")  # queue
 POSITION_KEY: Final = struct.Struct(">IQ")  # queue, lookup id
+MOVE_TIME: Final = struct.Struct(">I")  # seconds since 1970
 # seconds since 1970, queue, lookup id: some of the EXPIRY_BLOCK messages around it expire then
 EXPIRY_KEY: Final = struct.Struct(">IIQ")
 EXPIRY_BLOCK: Final = 64

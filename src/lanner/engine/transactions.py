@@ -69,6 +69,7 @@ class Transactions:
         """
         transaction = self._transaction(identifier)
         transaction.single_phase = single_phase
+        transaction.forget_undone()
         _mark_first_and_last(transaction)
         if not single_phase:
             self._write_prepared(transaction)
@@ -174,6 +175,9 @@ class Transactions:
                 self._positions.remove(position.queue, position)
             else:
                 self._positions.give_back(position, is_abort=operation.operation_type is _DEQUEUE)
+                target = operation.target_queue
+                if target is not None and target.ends_when_unused:
+                    self._positions.may_be_unused(target)
         transaction.transactional_operations.clear()
 
     def _transaction(self, identifier: uuid.UUID) -> Transaction:

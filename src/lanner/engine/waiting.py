@@ -76,7 +76,7 @@ class WaitingReads:
         )
         self._count += 1
         reader.number = self._count
-        queue.waiting_reads[reader] = None
+        queue.waiting_reads[reader] = descriptor.waits[reader] = None
         if transaction is not None:
             transaction.waiting_reads[reader] = None
         if timeout != INFINITE:
@@ -124,9 +124,10 @@ class WaitingReads:
         if not reader.is_waiting:
             return False
         reader.is_waiting = False
-        queue = reader.descriptor.queue
-        if queue is not None:
-            queue.waiting_reads.pop(reader, None)
+        descriptor = reader.descriptor
+        descriptor.waits.pop(reader, None)
+        if descriptor.queue is not None:
+            descriptor.queue.waiting_reads.pop(reader, None)
         if reader.transaction is not None:
             reader.transaction.waiting_reads.pop(reader, None)
         return True

@@ -1,4 +1,4 @@
-"""Administrators of a queue manager, according to the present state of its accounts."""
+"""Administrators of a queue manager, according to the current state of its accounts."""
 
 from __future__ import annotations
 

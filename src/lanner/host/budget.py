@@ -343,9 +343,9 @@ class Unfinished(Generic[T]):
 
     For one thread.
 
-    If there are too many bytes, `evict` is called with a connection to close. It is one of the
-    packet's own peer if that peer has too many, otherwise of the peer that has most; of that peer's
-    connections, it is the one that has been silent for longest.
+    If there are too many bytes, `evict` is called with a connection to close. If the peer of the
+    packet has too many, it is one of that peer; otherwise one of the peer with the most. Among the
+    connections of a peer, the one that has been silent for longest is closed.
     """
 
     def __init__(self, held: Resource, evict: Callable[[T, str], None]) -> None:

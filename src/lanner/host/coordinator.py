@@ -33,6 +33,7 @@ from lanner.engine.dtc import Outcome
 from lanner.engine.tables import COORDINATOR, COORDINATOR_KEY
 from lanner.model.branches import Branch
 from lanner.model.errors import AccessDenied, DtcConnect, InsufficientResources, TransactionSequence
+from lanner.model.guid_table import GuidTable
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
@@ -207,10 +208,10 @@ class Coordinator:
     def __init__(self, store: Store) -> None:
         self._table = store.table(COORDINATOR)
         # Transactions that are being prepared, with the SIDs of their users. A restart aborts them.
-        self._active: dict[uuid.UUID, str] = {}
+        self._active: GuidTable[str] = GuidTable()
         self._active_of: Counter[str] = Counter()
         # Answers of the queue manager to requests, kept until the requester fetches them.
-        self._answers: dict[uuid.UUID, Outcome | None] = {}
+        self._answers: GuidTable[Outcome | None] = GuidTable()
         self._unfinished: Counter[str] = Counter()
         self._is_readable = True
         try:

@@ -24,6 +24,8 @@ from lanner.host.administrators import is_administrator
 from lanner.host.coordinator import Coordinator, coordinator_of
 from lanner.model.branches import Branch, check_resource_name
 from lanner.model.errors import AccessDenied, InsufficientResources, InvalidParameter, TransactionSequence
+from lanner.model.guid_table import GuidTable
+from lanner.security.scopes import OPERATE, RECEIVE, SEND, has_scope
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
@@ -41,6 +43,9 @@ MAX_RESOURCES: Final = 64
 MAX_TRANSACTIONS: Final = 1000
 # Not in the specification: prepared branches of one user. They outlive their session and a restart.
 MAX_BRANCHES: Final = 1000
+# Requests that change nothing, and the scopes of tokens that may make the others.
+_QUESTIONS: Final = frozenset({"coordinator", "outcomes", "branches"})
+_ENDING: Final = (SEND, RECEIVE, OPERATE)
 
 
 class DistributedRequests:
@@ -62,6 +67,8 @@ class DistributedRequests:
 
     def answer(self, request: Request, transaction: Transaction | None = None) -> Answer:
         """Execute a request. `transaction` is the caller's transaction that it is about."""
+        if request["request"] not in _QUESTIONS and not any(has_scope(self._identity, scope) for scope in _ENDING):
+            raise AccessDenied(f"the token of {self._identity.name} is not for transactions")
         return self._handlers[request["request"]](request, transaction)
 
     @property
@@ -140,7 +147,7 @@ class DistributedRequests:
         if not identifiers:
             return
         coordinator = self._coordinator
-        commits = {}
+        commits: GuidTable[bool] = GuidTable()
         for identifier in identifiers:
             coordinator.abandon(identifier)
             commits[identifier] = coordinator.decision(identifier) is not None

@@ -50,7 +50,7 @@ class EventKeeper:
                     self.trim(time.time())
                     trim_at = time.monotonic() + TRIM_INTERVAL
             except Exception:  # noqa: BLE001 (logged, and tried again)
-                _LOG.exception("the log of events could not be kept; it will be tried again")
+                _LOG.exception("the log of events could not be written or trimmed; this will be tried again")
                 trim_at = trim_at or time.monotonic() + TRIM_INTERVAL
 
     def trim(self, now: float) -> None:

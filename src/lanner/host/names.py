@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Final
 
 from lanner.wire import spelling
 from lanner.wire.format_name import DirectFormatName, FormatName, MultipleElementFormatName, is_relative
@@ -36,12 +37,19 @@ class QueueNames:
         return path.with_computer(self.computer_name) if path.is_on_this_computer else path
 
 
-@lru_cache(maxsize=1024)
 def _format_name(text: str, computer_name: str) -> FormatName:
+    read = _read_format_name if len(text) > spelling.LONGEST_KEPT else _kept_format_name
+    return read(text, computer_name)
+
+
+def _read_format_name(text: str, computer_name: str) -> FormatName:
     name = spelling.format_name(text, computer_name)
     if isinstance(name, MultipleElementFormatName):
         return MultipleElementFormatName(tuple(named(element, computer_name) for element in name.elements))
     return named(name, computer_name)
+
+
+_kept_format_name: Final = lru_cache(maxsize=1024)(_read_format_name)
 
 
 def named(name: FormatName, computer_name: str) -> FormatName:

@@ -267,6 +267,24 @@ class Operations:
             sizes = chain.from_iterable(map(_body_sizes, messages))
             raise self._refusal(status, descriptor, next(islice(sizes, len(ordinals), None)))
 
+    def send_to_each(
+        self,
+        descriptor: OpenQueueDescriptor,
+        messages: Sequence[MessageProperties],
+        sent: list[str],
+        transaction: Transaction | None,
+    ) -> Iterator[None]:
+        """Do `send_many` for a list of queues, with a step for each message and queue."""
+        for properties in messages:
+            identifier = ""
+            for status in self.engine.enqueue_message_to_each(descriptor, properties, transaction):
+                if status is not _OK:
+                    raise self._refusal(status, descriptor, len(properties.body))
+                # Other messages may be sent before the next step.
+                identifier = self.engine.last_message_identifier
+                yield
+            sent.append(identifier)
+
     def send_packets(
         self,
         descriptor: OpenQueueDescriptor,

@@ -43,6 +43,7 @@ _PLAIN: Final = (
     "directory_path",
     "number",
     "parent",
+    "ends_when_unused",
     "total_bytes",
     "message_count",
 )

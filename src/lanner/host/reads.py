@@ -20,7 +20,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from lanner.host.waking import wake
+from lanner.host.waking import turn, wake
 from lanner.model.enums import PositionState
 from lanner.model.errors import (
     MessageAlreadyReceived,
@@ -33,7 +33,7 @@ from lanner.model.live import MessagePosition
 from lanner.wire.envelope import is_express
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
 
     from lanner.engine import Engine
     from lanner.engine.reading import ReadEnd, ReadStart
@@ -53,7 +53,7 @@ _TICK: Final = 0.001
 
 def purge_slices(
     engine: Engine, changes: Changes, descriptor: OpenQueueDescriptor, identity: Identity
-) -> Iterator[tuple[Change, int]]:
+) -> Generator[tuple[Change, int], None, None]:
     """Purge Queue through a handle, in slices.
 
     Yields each change, for the caller to wait for, and how many messages it removed. Messages that
@@ -78,10 +78,13 @@ def purge_slices(
 
 async def purge(engine: Engine, committer: Committer, descriptor: OpenQueueDescriptor, identity: Identity) -> int:
     """Purge Queue through a handle; return how many messages were removed, durably."""
-    total = 0
-    for change, count in purge_slices(engine, committer, descriptor, identity):
-        await change
-        total += count
+    total, holder = 0, identity.sid.pack()
+    with contextlib.closing(purge_slices(engine, committer, descriptor, identity)) as slices:
+        await turn(holder)
+        for change, count in slices:
+            await change
+            total += count
+            await turn(holder)
     return total
 
 

@@ -18,10 +18,10 @@ _TIME_TO_LOG_ON: Final = 10.0
 class Strangers(Generic[T]):
     """Connections that exist only while no other needs the room. For one thread.
 
-    A new connection replaces one of the peer that has most strangers, if that peer has more than
-    the new one's. So a few addresses cannot keep others out. Connections that have said nothing are
-    closed first, then the oldest. Of its own peer, a new connection replaces only those that have
-    said nothing, and those that have had time to log on.
+    A new connection replaces one of the peer with the most strangers, if that peer has more than
+    the peer of the new one. So a few addresses cannot keep others out. Connections that have sent
+    nothing are closed first, then the oldest. A new connection replaces another one of its own peer
+    only if that one has sent nothing, or has had time to log on.
     """
 
     def __init__(self, is_known: Callable[[T], bool], monotonic: Callable[[], float] = time.monotonic) -> None:

@@ -1,9 +1,12 @@
-"""Wake-up of ended reads, a few at a time, so that many waiting clients do not block the others.
+"""Wake-up of ended reads and of slices of long work, a few at a time.
 
 A message ends every peek that waits for it. Each of them is answered with all octets of the
 message, which takes time and memory. If all were woken in one turn of the event loop, every other
 client would wait for all of them, and the loop could not check whether earlier answers have been
 sent.
+
+Likewise, a search of a deep queue is done in slices, and a client may ask for many searches at a
+time. If each of them did a slice in each turn, the turn would be as long as all of these slices.
 """
 
 from __future__ import annotations
@@ -70,3 +73,13 @@ def wake(ended: asyncio.Future[None], user: bytes, size: int) -> None:
     if waking is None:
         waking = _of_loop[loop] = _Waking()
     waking.add(ended, user, size)
+
+
+async def turn(user: bytes) -> None:
+    """Wait until the next slice of a user's long work may run.
+
+    There is one slice in a turn of the event loop, whoever it is for.
+    """
+    begun = asyncio.get_running_loop().create_future()
+    wake(begun, user, _OCTETS)
+    await begun

@@ -22,9 +22,9 @@ MEDIA_TYPE: Final = "application/problem+json"
 
 
 class AsciiJson(JSONResponse):
-    """JSON in ASCII, which has escapes for the half surrogate pairs that labels and names may have.
+    """JSON in ASCII, because labels and names may contain lone surrogates.
 
-    UTF-8 has no form for them, so the answer would fail, with all messages in it.
+    JSON has escapes for these. UTF-8 cannot encode them, so one label would fail the whole answer.
     """
 
     def render(self, content: object) -> bytes:

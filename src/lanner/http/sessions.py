@@ -193,9 +193,10 @@ class Sessions:
         return UserSession(manager, logged_on.is_open, who, idle, life)
 
     async def _make_room(self, user: str) -> None:
-        """End a session if a user who has logged on has too many, or if all have.
+        """End an idle session if the limit of this user, or the limit in total, is reached.
 
-        It is the one without a request for longest, of this user or else of the one with most.
+        The candidates are the sessions of this user, or those of the user with the most. The one
+        that has been idle for longest ends.
         """
         count = Counter(str(one.who["user"]) for one in self._sessions.values())
         if count[user] < MAX_SESSIONS_OF_USER:

@@ -31,6 +31,7 @@ from lanner.model.enums import (
     QueueScope,
     QueueType,
 )
+from lanner.model.guid_table import GuidTable
 
 GUID_NULL = uuid.UUID(int=0)
 # A separate name, because it is read for each message and enumeration members are slow to look up.
@@ -108,6 +109,9 @@ class Queue(DirectoryObject):
     # Not in the specification: the identifiers that a public queue had before its computer joined
     # or left a domain. Names that contain them still denote the queue.
     former_identifiers: list[uuid.UUID] = persistent(factory=list)
+    # Not in the specification: the subqueue was created by an open through MS-MQRR. It is deleted
+    # when it is empty and no handle is open (DECISIONS).
+    ends_when_unused: bool = persistent(default=False)
 
     scope: QueueScope = QueueScope.ENTERPRISE
     total_bytes: int = 0
@@ -247,7 +251,7 @@ class QueueManager(DirectoryObject):
     queue_collection: dict[int, Queue] = field(default_factory=dict)
     site_collection: list[Site] = field(default_factory=list)
     connected_network_collection: list[ConnectedNetwork] = field(default_factory=list)
-    transaction_collection: dict[uuid.UUID, live.Transaction] = field(default_factory=dict)
+    transaction_collection: GuidTable[live.Transaction] = field(default_factory=GuidTable)
     out_routing_server_collection: list[QueueManager] = field(default_factory=list)
     in_routing_server_collection: list[QueueManager] = field(default_factory=list)
     enterprise_reference: Enterprise | None = None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from lanner.model import directory_objects
 from lanner.model.branches import Branch
@@ -52,6 +53,10 @@ class Record:
     flags: int = 0
     # The location of a published message's packet, for the store's own use.
     reference: bytes = b""
+
+
+# The record of an operation that was undone.
+_NOTHING: Final = Record(b"")
 
 
 @dataclass(slots=True, eq=False)
@@ -105,9 +110,41 @@ class Transaction:
     # Not in the specification: a transaction without an identifier means no transaction
     # (DMPR-3.1.7.1.10-9).
     is_null: bool = field(init=False)
+    # Not in the specification: the first operations, as many as `undo` has looked at, by their
+    # positions; and how many of all operations were undone.
+    _by_position: dict[MessagePosition, TransactionalOperation] = field(default_factory=dict)
+    _seen: int = 0
+    _undone: int = 0
 
     def __post_init__(self) -> None:
         self.is_null = not self.identifier.int
+
+    def undo(self, position: MessagePosition) -> bool:
+        """Remove the operation on a position; return whether there was one.
+
+        The time that it takes does not grow with the number of operations. The operation stays in
+        its place, with a deleted position, until half of the list is undone.
+        """
+        operations = self.transactional_operations
+        for operation in operations[self._seen :]:
+            self._by_position[operation.message_position] = operation
+        self._seen = len(operations)
+        found = self._by_position.pop(position, None)
+        if found is None or self.is_over:
+            return False
+        found.message_position = MessagePosition(position.queue, position.lookup_id, _NOTHING, PositionState.DELETED)
+        self._undone += 1
+        if 2 * self._undone >= len(operations):
+            self.forget_undone()
+        return True
+
+    def forget_undone(self) -> None:
+        """Drop the operations that were undone."""
+        if self._undone:
+            operations = self.transactional_operations
+            operations[:] = [one for one in operations if one.message_position.record is not _NOTHING]
+            self._by_position.clear()
+            self._seen = self._undone = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -165,14 +202,13 @@ class OpenQueueDescriptor:
     # SenderIdentifier of messages sent through it.
     sender_identifier: bytes = b""
     is_closed: bool = False
+    # Its part of the queue's waiting reads.
+    waits: dict[WaitingMessageReadOperation, None] = field(default_factory=dict)
 
     @property
     def waiting_reads(self) -> list[WaitingMessageReadOperation]:
-        """This descriptor's part of the queue's waiting reads.
-
-        It is the document's WaitingMessageReadOperationCollection.
-        """
-        return [] if self.queue is None else [r for r in self.queue.waiting_reads if r.descriptor is self]
+        """The document's WaitingMessageReadOperationCollection."""
+        return list(self.waits)
 
 
 @dataclass(slots=True, eq=False)

@@ -147,8 +147,8 @@ class ServerConnection:
         self._rest = b""
         # Whether a complete request is kept until there is room for it.
         self.has_more = False
-        # The seconds for which nothing should be read, because a logon, and with it everything
-        # after it, has to wait.
+        # The seconds for which nothing should be read: a logon has to wait, and so does everything
+        # behind it.
         self.delay = 0.0
         self._out: list[bytes] = []
         self._closed: str | None = None
@@ -347,6 +347,11 @@ class ServerConnection:
     def user(self) -> str:
         """The name of the user that logged on last, or of the local user."""
         return self._security.user or self.identity.name
+
+    @property
+    def identities(self) -> list[Identity]:
+        """The identities of the transport and of all security contexts."""
+        return [self.identity, *self._security.identities]
 
     def close(self) -> None:
         """Leave the association, after the transport was lost.

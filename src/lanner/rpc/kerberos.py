@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 import gssapi
+import krb5
 from gssapi.raw import IOV, IOVBufferType, get_name_attribute, inquire_name
 from gssapi.raw.ext_iov_mic import get_mic_iov_length
 from spnego import ContextReq, Password
 from spnego._gss import GSSAPIProxy
+from spnego.exceptions import SpnegoError
 from spnego.iov import BufferType
 
 from lanner.rpc.pac import LogonInformation, read_logon_information
@@ -30,6 +32,8 @@ _FRAME: Final = bytes.fromhex("06092a864886f712010202")
 _AP_REQ: Final = b"\x01\x00"
 # The part of a PAC with the user's SIDs, by MIT Kerberos's name.
 _LOGON_INFO: Final = b"urn:mspac:logon-info"
+# KRB5KDC_ERR_S_PRINCIPAL_UNKNOWN (RFC 4120 7.5.9), by the number that MIT Kerberos gives it.
+_UNKNOWN_SERVICE: Final = "2529638919"
 
 # A function that returns the identity of a principal. Its arguments are the name and, if the ticket
 # has some, the domain's information.
@@ -147,11 +151,22 @@ class KerberosInitiator(_Kerberos):
             wanted |= ContextReq.integrity | ContextReq.replay_detect | ContextReq.sequence_detect
         if level == AuthLevel.PKT_PRIVACY:
             wanted |= ContextReq.confidentiality
+        self._host = host
         credential = Password(user, password) if user else None
-        super().__init__(GSSAPIProxy(credential, hostname=host, service="host", context_req=wanted))
+        try:
+            super().__init__(GSSAPIProxy(credential, hostname=host, service="host", context_req=wanted))
+        except krb5.Krb5Error as error:
+            raise SecurityError(f"Kerberos: {user} gets no ticket: {error}") from None
 
     def step(self, token: bytes, /) -> bytes | None:
-        return self._proxy.step(token or None)
+        try:
+            return self._proxy.step(token or None)
+        except SpnegoError as error:
+            if _UNKNOWN_SERVICE not in str(error):
+                raise
+            raise SecurityError(
+                f"Kerberos: the domain has no service host/{self._host}; name the computer as the domain does"
+            ) from None
 
 
 def _unframed(token: bytes) -> bytes:

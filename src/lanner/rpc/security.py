@@ -215,7 +215,7 @@ class ServerSecurity:
     def __post_init__(self) -> None:
         # Imported before the first client connects, because it takes a third of a second.
         if self.accept(AuthType.GSS_NEGOTIATE, AuthLevel.CONNECT) is None:
-            _LOG.warning("nobody can authenticate: install the extra `rpc`")
+            _LOG.warning("no client can authenticate: pyspnego cannot be used")
 
     def accept(self, auth_type: int, level: AuthLevel, peer: str = "") -> Context | None:
         try:

@@ -104,6 +104,11 @@ class SecurityContexts:
         # MS-RPCE 3.3.1.5.2.2: negotiated once for the whole connection.
         self.header_signing = False
 
+    @property
+    def identities(self) -> list[Identity]:
+        """The identities of all contexts."""
+        return [context.identity for context in self._contexts.values()]
+
     def bind(self, trailer: SecTrailer | None) -> SecTrailer | None:
         if trailer is None:
             return None

@@ -285,6 +285,8 @@ class RpcServer:
         self.endpoints: list[TcpEndpoint] = []
         self._listening: list[Acceptor] = []
         self._connections: dict[ServerSocket, None] = {}
+        # Other servers with the same users.
+        self.companions: list[RpcServer] = []
         self._name = name
         self.budget = Budget() if budget is None else budget
         self.logons = self.budget.add(

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from lanner.host.accepting import local_user
+from lanner.host.turns import TURN, turns_of_loop
 from lanner.model.errors import RemoteProtocolError
 from lanner.rpc.calls import CallCancelled, Event, ServerCall
 from lanner.rpc.connection import ServerConnection
@@ -44,8 +45,6 @@ _HIGH_WATER_OF_STRANGERS: Final = 1 << 16
 # The number of calls that are started before the next check of whether the client reads its
 # answers.
 _CALLS_AT_ONCE: Final = 16
-# The seconds after which the other connections get their turn, however many calls wait.
-_TURN: Final = 0.02
 # Small fragments have no advantage on a Unix socket.
 _LOCAL_FRAGMENT: Final = 0xFFF8
 
@@ -103,6 +102,7 @@ class ServerSocket(asyncio.Protocol):
         self._is_flushing = False
         # Whether waiting calls and frames continue in the next turn of the event loop.
         self._has_turn = False
+        self._turns = turns_of_loop()
         # Bytes of an incomplete request.
         self._unfinished = 0
 
@@ -190,6 +190,11 @@ class ServerSocket(asyncio.Protocol):
         return "" if self._core is None else self._core.user
 
     @property
+    def identities(self) -> list[Identity]:
+        """The identities that the client has shown."""
+        return [] if self._core is None else self._core.identities
+
+    @property
     def is_known(self) -> bool:
         """Whether the client has logged on, or holds a handle.
 
@@ -223,8 +228,28 @@ class ServerSocket(asyncio.Protocol):
             # Reading is paused, but the event loop may have read this data before.
             core.keep(data)
             return
+        user, begun = self._payer, time.monotonic()
+        if not refuse and not self._turns.has_time(user):
+            # Other connections of this user have had the turn.
+            core.keep(data)
+            core.has_more = True
+            self._turn_soon()
+            self._set_pace(core)
+            return
+        try:
+            self._work(core, data, refuse=refuse)
+        finally:
+            self._turns.spend(user, time.monotonic() - begun)
+
+    @property
+    def _payer(self) -> str:
+        """The user whose turn a connection takes; of strangers, the address."""
+        core = self._core
+        return core.user if core is not None and self.is_logged_on else self.granted.peer
+
+    def _work(self, core: ServerConnection, data: bytes, *, refuse: bool) -> None:
         room = self._server.limits.connection.max_calls - core.outstanding_calls
-        end = time.monotonic() + _TURN
+        end = time.monotonic() + TURN
         while True:
             try:
                 events = core.receive(data, None if refuse else min(room, _CALLS_AT_ONCE))
@@ -279,7 +304,7 @@ class ServerSocket(asyncio.Protocol):
         """Continue after the other connections had their turn."""
         if not self._has_turn:
             self._has_turn = True
-            asyncio.get_running_loop().call_soon(self._turn)
+            self._turns.wait(self._payer, self._turn)
 
     def _turn(self) -> None:
         self._has_turn = False

@@ -67,7 +67,7 @@ def examine(
 ) -> Examination:
     """Decrypt, then verify (DECISIONS).
 
-    AS becomes what was verified here, whatever value the packet had.
+    AS is set to the level that was verified here. The value in the packet is ignored.
     """
     was_encrypted = message.is_body_encrypted
     try:

@@ -83,6 +83,11 @@ def has_role_for(identity: Identity, scope: str) -> bool:
     return role is Role.ADMINISTRATOR or scope in _SCOPES.get(role, ())
 
 
+def roles_for(scope: str) -> list[Role]:
+    """Return the roles that include an administrator's requests of a scope, the lowest first."""
+    return [role for role in Role if role is Role.ADMINISTRATOR or scope in _SCOPES.get(role, ())]
+
+
 def role_grants_on_queue(identity: Identity, rights: int) -> bool:
     """Return whether a role gives rights on every queue.
 

@@ -122,7 +122,7 @@ class UserFile:
         self.path = Path(path)
         self._audit = audit
         self._changer = SYSTEM.at(origin)
-        self._cached: tuple[tuple[int, int, int], _Accounts] | None = None
+        self._cached: tuple[tuple[int, ...], _Accounts] | None = None
 
     def changed_by(self, identity: Identity) -> UserFile:
         """Return the same file, with its changes recorded as those of a user."""
@@ -241,6 +241,19 @@ class UserFile:
     def password_hashes(self) -> dict[str, str | None]:
         """Return the hashes by user name, to find out which passwords have changed."""
         return {account.name: account.password_hash for account in self._read().users}
+
+    def has_lost_groups(self, identity: Identity) -> bool:
+        """Return whether a user is no longer in a group of this file that it was in.
+
+        Roles are groups. The user may be of another system, which a group of this file names.
+        """
+        roles = {sid for _, sid in GROUPS.values()}
+        given = frozenset(group for group in identity.groups if group in roles or self.is_local(group))
+        if not given:
+            return False
+        current = self.resolve(identity.sid) if self.is_local(identity.sid) else None
+        here = self.groups_naming((identity.sid, *(identity.groups - given))) if current is None else current.groups
+        return not given <= here
 
     def is_administrator(self, name: str) -> bool:
         return self.role(name) is Role.ADMINISTRATOR
@@ -431,12 +444,19 @@ class UserFile:
     # The file
     # -------------------------------------------------------------------------------------------
 
-    def _read(self) -> _Accounts:
+    @property
+    def stamp(self) -> tuple[int, ...] | None:
+        """A value that changes when the file changes; None if there is no file."""
         try:
             status = self.path.stat()
         except OSError:
+            return None
+        return status.st_mtime_ns, status.st_size, status.st_ino
+
+    def _read(self) -> _Accounts:
+        stamp = self.stamp
+        if stamp is None:
             return _new_accounts()
-        stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
         if self._cached is None or self._cached[0] != stamp:
             data = read_private(self.path)
             if data is None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lanner.host.administrators import is_administrator
 from lanner.model.errors import AccessDenied
 from lanner.rpc.faults import FaultStatus, RpcFault
+from lanner.security.roles import roles_for
 from lanner.security.scopes import ADMIN, has_scope
 
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ def require_administrator(engine: Engine, identity: Identity, scope: str = ADMIN
             f"the token of {identity.name} is for {', '.join(sorted(identity.scope or ()))}, and not for {scope}"
         )
     if not is_administrator(engine, identity, scope):
-        raise AccessDenied(f"{identity.name} is no administrator of {engine.queue_manager.computer_name}")
+        *others, last = roles_for(scope)
+        roles = f"{', '.join(others)} or {last}" if others else last
+        raise AccessDenied(f"{identity.name} is no {roles} of {engine.queue_manager.computer_name}")
 
 
 def refuse_in_hardened_mode(engine: Engine) -> Authorization:

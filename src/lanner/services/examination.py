@@ -275,7 +275,10 @@ def _quotas(store: Store, queues: Stored, where: str) -> Iterator[Finding]:
     for number, (_, queue) in queues.items():
         name = queue["pathname"]
         _, total = store.stats(number)
-        quota, advice = queue["quota"], f"receive or purge messages, or `lanner queue set '{name}' --quota-kb`"
+        quota, advice = (
+            queue["quota"],
+            f"receive or purge messages, or `lanner queue set '{name}' --quota-kb NUMBER {where}`",
+        )
         if name.lower().endswith(";journal") and queue["parent"] in queues:
             quota = queues[queue["parent"]][1]["journal_quota"]
             advice = f"`lanner journal '{name.rpartition(';')[0]}' --purge {where}`"

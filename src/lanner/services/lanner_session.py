@@ -11,7 +11,6 @@ event loop's thread.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -28,14 +27,15 @@ from lanner.host.operations import Operations
 from lanner.host.passing import Passing, delete
 from lanner.host.queue_documents import check_document, read_attributes, to_document
 from lanner.host.reads import purge
+from lanner.host.waking import turn
 from lanner.model.enums import INFINITE, DeliveryGuarantee, QueueAccessType, QueueShareMode
 from lanner.model.errors import (
-    IllegalFormatname,
     InsufficientResources,
     InvalidHandle,
     InvalidParameter,
     StatusError,
 )
+from lanner.model.guid_table import GuidTable
 from lanner.model.live import MessagePosition
 from lanner.security.access_lists import AccessChange
 from lanner.services import lanner_transactions
@@ -77,13 +77,17 @@ _MAX_UNCONFIRMED: Final = 1024
 _MAX_ENDED: Final = 1024
 # Not in the specification: the maximum number of messages in one send and in one move.
 _MAX_MESSAGES: Final = 1000
+# Not in the specification: the maximum number of queue names in the messages of one send. Reading
+# one takes some microseconds.
+_MAX_NAMES: Final = 20_000
 _MAX_MOVES: Final = 10_000
 # Not in the specification: the number of messages that are passed on in one slice, and the seconds
 # below which the slice size doubles.
 _MAX_PASSED: Final = 1024
 _SHORT: Final = 0.003
-# Not in the specification: the maximum number of elements of one multiple-element format name.
-_MAX_ELEMENTS: Final = 1024
+# The maximum of a number that a client chooses, as in the stream. With longer ones it could choose
+# many that have the same hash, and each lookup of one of them would go through all of them.
+_MAX_NUMBER: Final = 0xFFFF_FFFF_FFFF_FFFF
 
 _ACCESS: Final = {
     "send": QueueAccessType.SEND,
@@ -126,7 +130,7 @@ class LannerSession:
     # Receives that wait for a message, by number.
     waiting: dict[int, Read] = field(default_factory=dict)
     # Distributed transactions that the client coordinates through this queue manager.
-    coordinated: set[UUID] = field(default_factory=set)
+    coordinated: GuidTable[None] = field(default_factory=GuidTable)
     # Outcomes of the client's sends, including those on earlier connections. Set once the client
     # has given its name.
     sent: SentBatches | None = None
@@ -150,7 +154,7 @@ class LannerSession:
         if handler is None:
             raise InvalidParameter(f"unknown request {name!r}: one of {', '.join(_REQUESTS)}")
         for number in request.get("done", ()) if isinstance(request.get("done"), list) else ():
-            if type(number) is int:
+            if _is_number(number):
                 self.confirm(number)
         return handler(self, request, octets)
 
@@ -351,15 +355,25 @@ class LannerSession:
     def send(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
         descriptor, transaction = self._queue(request), self._transaction(request)
         messages = []
+        names = 0
         for document in _list(request, "messages", _MAX_MESSAGES):
             size = document.pop("size", None) if isinstance(document, dict) else None
             if type(size) is not int or not 0 <= size <= len(octets):
                 raise InvalidParameter(f"a body of {size!r} octets, {len(octets)} are left")
             properties = document_to_properties(document, bytes(octets[:size]))
             octets = octets[size:]
+            for name in (properties.administration_queue_format_name, properties.response_queue_format_name):
+                names += 0 if name is None else len(name.elements)
+            if names > _MAX_NAMES:
+                raise InvalidParameter(
+                    f"more than {_MAX_NAMES} administration and response queues in one request: send fewer messages "
+                    "at a time"
+                )
             check_sender(properties, descriptor, self.identity)
             name_here(self.engine, properties)
             messages.append(properties)
+        if descriptor.multiple:
+            return self._send_to_each(descriptor, messages, transaction)
         sent: list[str] = []
         error: StatusError | None = None
         with self.committer.change() as change:
@@ -377,6 +391,35 @@ class LannerSession:
 
     async def _sent(self, change: Awaitable[None], sent: list[str], error: StatusError | None) -> Reply:
         await change
+        if error is not None:
+            raise SendRefused(error, sent)
+        return {"ids": sent}, b""
+
+    async def _send_to_each(
+        self, descriptor: OpenQueueDescriptor, messages: list[MessageProperties], transaction: Transaction | None
+    ) -> Reply:
+        """Send messages to a list of queues, in slices: it may be a million packets."""
+        sent: list[str] = []
+        changes: dict[int, Change] = {}
+        steps = self.operations.send_to_each(descriptor, messages, sent, transaction)
+        error: StatusError | None = None
+        is_lasting = transaction is None and any(
+            one.delivery_guarantee is not DeliveryGuarantee.EXPRESS for one in messages
+        )
+        is_over = False
+        while not is_over:
+            await turn(self._holder)
+            end = time.perf_counter() + _SHORT
+            with self.committer.change() as change:
+                try:
+                    is_over = all(time.perf_counter() < end for _ in steps)
+                except StatusError as caught:
+                    error, is_over = caught, True
+            if is_lasting and change.batch:
+                changes[change.batch] = change
+                change.soon()
+        for change in changes.values():
+            await change
         if error is not None:
             raise SendRefused(error, sent)
         return {"ids": sent}, b""
@@ -563,10 +606,12 @@ class LannerSession:
         )
         return self._find(search, ids_only=request.get("ids_only") is True)
 
-    @staticmethod
-    async def _find(search: Search, *, ids_only: bool) -> Reply:
-        for _ in search.slices():
-            await asyncio.sleep(0)
+    async def _find(self, search: Search, *, ids_only: bool) -> Reply:
+        slices = search.slices()
+        is_over = False
+        while not is_over:
+            await turn(self._holder)
+            is_over = next(slices, slices) is slices
         document, octets = ({}, b"") if ids_only else _messages(search.found)
         document |= {
             "lookup_ids": [position.lookup_id for position in search.found],
@@ -615,6 +660,7 @@ class LannerSession:
             size = len(lookup_ids)
         try:
             while place < len(lookup_ids):
+                await turn(self._holder)
                 begun = time.perf_counter()
                 error: StatusError | None = None
                 with self.committer.change() as change:
@@ -631,7 +677,6 @@ class LannerSession:
                 await change
                 if error is not None:
                     raise error
-                await asyncio.sleep(0)
         except BaseException:
             if own is not None:
                 self._end_own(own, self.operations.abort).soon()
@@ -796,17 +841,18 @@ def _client_name(value: object) -> bytes:
 
 
 def _name(request: Mapping[str, Any]) -> FormatName:
-    name = parse(_text(request, "name"))
-    if len(name.elements) > _MAX_ELEMENTS:
-        raise IllegalFormatname(f"a name of {len(name.elements)} queues, at most {_MAX_ELEMENTS}")
-    return name
+    return parse(_text(request, "name"))
 
 
 def _number(request: Mapping[str, Any], key: str) -> int:
     value = request.get(key)
-    if type(value) is not int or value < 0:
-        raise InvalidParameter(f"a request needs the number `{key}`")
-    return value
+    if not _is_number(value):
+        raise InvalidParameter(f"a request needs the number `{key}`, of at most 64 bits")
+    return cast("int", value)
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int and 0 <= value <= _MAX_NUMBER
 
 
 def _list(request: Mapping[str, Any], key: str, longest: int) -> list[Any]:
@@ -819,9 +865,9 @@ def _list(request: Mapping[str, Any], key: str, longest: int) -> list[Any]:
 
 
 def _read_number(value: object) -> int:
-    if type(value) is not int:
-        raise InvalidParameter(f"read {value!r}: a number expected")
-    return value
+    if not _is_number(value):
+        raise InvalidParameter(f"read {value!r}: a number expected, of at most 64 bits")
+    return cast("int", value)
 
 
 def _lookup_id(value: object) -> int:

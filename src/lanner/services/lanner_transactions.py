@@ -32,13 +32,14 @@ def _handle(session: LannerSession, request: Mapping[str, Any], octets: memoryvi
 
 def _begin(session: LannerSession, request: Mapping[str, Any], octets: memoryview) -> Awaitable[Reply]:
     reply = _handle(session, request, octets)
-    session.coordinated.add(UUID(request["identifier"]))
+    session.coordinated[UUID(request["identifier"])] = None
     return reply
 
 
 def _end(session: LannerSession, request: Mapping[str, Any], octets: memoryview) -> Awaitable[Reply]:
     reply = _handle(session, request, octets)
-    session.coordinated.difference_update(UUID(value) for value in request["transactions"])
+    for value in request["transactions"]:
+        session.coordinated.pop(UUID(value), None)
     return reply
 
 

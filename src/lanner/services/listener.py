@@ -75,6 +75,8 @@ class RpcSettings:
     authentication_level: AuthLevel = AuthLevel.PKT_INTEGRITY
     # MS-NLMP 3.2.5.1.2: refuse NTLM clients whose messages carry no integrity code.
     require_mic: bool = False
+    # Serve RemoteRead (MS-MQRR). Without it, other computers read by MS-MQQP.
+    mqrr: bool = True
     # The minutes after which a message that was delivered through RemoteRead, and whose receive was
     # not ended, returns to its queue (RpcCancelTimeout).
     cancel_timeout: int = CLEANUP_MINUTES
@@ -180,11 +182,12 @@ class RpcListener:
         self._sampling = asyncio.create_task(self._take_samples(history))
         self._watching = asyncio.create_task(self._watch_users())
         of_users = UserDocuments(engine, self._tokens, tickets, revoked, history)
+        reading = RemoteReadService(engine, committer, ports, 60 * settings.cancel_timeout, self._address_of)
         server = self._server = RpcServer(
             [
                 *QueueClient(queues, ports).interfaces,
                 RemoteRead(queues, ports).interface,
-                RemoteReadService(engine, committer, ports, 60 * settings.cancel_timeout, self._address_of).interface,
+                *([reading.interface] if settings.mqrr else []),
                 ManagementService(engine, committer, self._transfer),
                 LannerInterface(
                     engine, committer, self._transfer, self._about, log_on, of_users, others, self._clients
@@ -275,29 +278,41 @@ class RpcListener:
             await asyncio.sleep(INTERVAL)
 
     async def _watch_users(self) -> None:
-        """End the connections of users who were removed, or whose password was changed.
+        """End the connections of users who have changed.
 
-        A command may have changed the file, so it is looked at.
+        They were removed, have a new password, or have lost a group or a role. A command may have
+        changed the file, so it is looked at.
         """
         known = self._password_hashes()
+        stamp = self._users.stamp
         while True:
             await asyncio.sleep(_LOOK)
-            current = self._password_hashes()
-            if known is not None and current is not None and self._server is not None:
-                changed = {name for name, secret in known.items() if name not in current or current[name] != secret}
-                for connection in self._server.clients() if changed else ():
-                    if connection.user in changed and not connection.is_local:
-                        _LOG.info(
-                            "%s: the connection of %s ends with its old password", connection.peer, connection.user
-                        )
-                        connection.abort()
-            known = known if current is None else current
+            if self._users.stamp == stamp:
+                continue
+            stamp, current = self._users.stamp, self._password_hashes()
+            if current is None or self._server is None:
+                continue
+            changed = {name for name, secret in (known or {}).items() if name not in current or current[name] != secret}
+            for server in (self._server, *self._server.companions):
+                for connection in server.clients():
+                    self._end_if_changed(connection, changed)
+            known = current
+
+    def _end_if_changed(self, connection: ServerSocket, changed: set[str]) -> None:
+        if connection.user in changed and not connection.is_local:
+            what = "old password"
+        elif any(map(self._users.has_lost_groups, connection.identities)):
+            what = "old groups"
+        else:
+            return
+        _LOG.info("%s: the connection of %s ends with its %s", connection.peer, connection.user, what)
+        connection.abort()
 
     def _password_hashes(self) -> dict[str, str | None] | None:
         try:
             return self._users.password_hashes()
         except LannerError:
-            # Whoever logs on next is told why.
+            # The next logon fails with this error.
             return None
 
     async def stop(self) -> None:

@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from lanner.engine.reading import ReadEnd, ReadStart
     from lanner.host.change import Change
     from lanner.host.committer import Committer
-    from lanner.model.live import Transaction
+    from lanner.model.live import MessagePosition, Transaction
     from lanner.rpc.calls import ServerCall
     from lanner.services.interfaces.mqmq import QueueFormat
     from lanner.services.ports import ServerPorts
@@ -266,7 +266,9 @@ class RemoteReadService:
                 raise InvalidParameter(f"dwAccess or dwShareMode ({share_mode:#x}) has no such value")
             name = _name_to_read(queue_format)
             with self._committer.change() as change:
-                descriptor = self._engine.open_queue(name, access, QueueShareMode(share_mode), call.identity)
+                descriptor = self._engine.open_queue(
+                    name, access, QueueShareMode(share_mode), call.identity, ends_when_unused=True
+                )
         except StatusError as error:
             log_of_peer(_LOG, logging.INFO, "refused", call.peer, "%r: %s", call, error)
             raise RpcFault(error.status, str(error), did_not_execute=True) from None
@@ -476,7 +478,7 @@ class RemoteReadService:
         position = read.position
         record = position.record
         try:
-            header = queue.subqueue_header(abort_count=record.abort_count, move_count=record.move_count)
+            header = queue.subqueue_header(record, self._last_move_time(position))
         except QueueNotAvailable as error:
             queue.forget(request)
             return error.status
@@ -493,6 +495,12 @@ class RemoteReadService:
             "pp_packet_sections": buffers,
             RETURNS: MQ_OK,
         }
+
+    def _last_move_time(self, position: MessagePosition) -> int:
+        if not position.record.move_count:
+            return 0
+        with self._lock:
+            return self._engine.positions.last_move_time(position)
 
     @staticmethod
     def _give_back(queue: OpenQueue, request: PendingRequest) -> None:

@@ -30,7 +30,7 @@ from lanner.wire.extension_headers import SubqueueHeader
 if TYPE_CHECKING:
     from lanner.host.reads import Read
     from lanner.model.directory_objects import Queue
-    from lanner.model.live import Cursor, OpenQueueDescriptor, Transaction
+    from lanner.model.live import Cursor, OpenQueueDescriptor, Record, Transaction
     from lanner.rpc.association import AssociationGroup
 
 
@@ -145,11 +145,16 @@ class OpenQueue:
                 f"dwRequestId {request_id:#x} is in a transaction: R_EndTransactionalReceive ends it"
             )
 
-    def subqueue_header(self, *, abort_count: int, move_count: int) -> SubqueueHeader:
+    def subqueue_header(self, record: Record, last_move_time: int) -> SubqueueHeader:
         """Return the SubqueueHeader of a message in this queue (MS-MQRR 2.2.5.3)."""
         queue = self.queue
         name = queue.pathname.partition(";")[2] if queue.parent else ""
-        return SubqueueHeader(abort_counter=abort_count, move_counter=move_count, subqueue_name=name)
+        return SubqueueHeader(
+            abort_counter=record.abort_count,
+            move_counter=record.move_count,
+            last_move_time=last_move_time,
+            subqueue_name=name,
+        )
 
 
 class MoveContexts:

@@ -30,6 +30,7 @@ from lanner.model.errors import (
     TransactionImport,
     TransactionSequence,
 )
+from lanner.model.guid_table import GuidTable
 from lanner.wire.propagation_token import unpack_token
 from lanner.wire.sid import ANONYMOUS_LOGON
 
@@ -82,7 +83,7 @@ class RemoteTransactions:
         self._engine = engine
         self._committer = committer
         self._grace_seconds = grace_seconds
-        self._enlisted: dict[UUID, Enlistment] = {}
+        self._enlisted: GuidTable[Enlistment] = GuidTable()
         # The enlistments of each association. Ended ones are removed when there are too many.
         self._of_group: dict[AssociationGroup, set[Enlistment]] = {}
 

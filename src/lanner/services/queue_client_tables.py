@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
     from lanner.engine import Engine
     from lanner.host.committer import Committer
 
@@ -19,7 +21,7 @@ class HandleTable(Generic[K, V]):
         self._engine = engine
         self._lock = engine.store.lock
         self._committer = committer
-        self._held: dict[K, V] = {}
+        self._held: MutableMapping[K, V] = {}
 
     def __len__(self) -> int:
         return len(self._held)

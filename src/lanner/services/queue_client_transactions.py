@@ -15,6 +15,7 @@ from uuid import UUID
 
 from lanner.model.directory_objects import GUID_NULL
 from lanner.model.errors import MQ_OK, DtcConnect, InvalidHandle, InvalidParameter, StatusError, TransactionSequence
+from lanner.model.guid_table import GuidTable
 from lanner.rpc.faults import RpcFault
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.ndr import NULL_HANDLE
@@ -25,6 +26,8 @@ from lanner.services.queue_client_tables import HandleTable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lanner.engine import Engine
+    from lanner.host.committer import Committer
     from lanner.model.live import Transaction
     from lanner.rpc.calls import Caller, ServerCall
     from lanner.rpc.server import Handler
@@ -43,6 +46,11 @@ class TransactionHandle:
 
 class TransactionHandles(HandleTable[UUID, TransactionHandle]):
     """iTransactionHandleTable (3.1.1.9) and the methods on it."""
+
+    def __init__(self, engine: Engine, committer: Committer) -> None:
+        super().__init__(engine, committer)
+        # Clients choose the identifiers.
+        self._held = GuidTable()
 
     @property
     def handlers(self) -> dict[str, Handler]:

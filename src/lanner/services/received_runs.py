@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # Not in the specification: the maximum number of messages that a client can still return by number.
 _MAX_MESSAGES: Final = 1024
 # Not in the specification: the maximum number of receives that are recorded for one transaction.
-# Beyond it, those whose messages are all forgotten are dropped.
+# Beyond it, receives whose messages are all forgotten are dropped.
 _MAX_RUNS: Final = 1024
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from lanner.host.names import named
 from lanner.model.enums import EnqueueStatus, SenderIdentifierType
 from lanner.model.errors import AccessDenied, InsufficientResources, IOTimeout, StatusError
+from lanner.security.scopes import ADMIN, has_scope
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
 def check_sender(properties: MessageProperties, descriptor: OpenQueueDescriptor, caller: Identity) -> None:
     """Raise AccessDenied if a message names a sender other than the caller.
 
-    Queues grant rights to the sender that a message names (MS-MQQB 3.1.5.8.3).
+    Queues grant rights to the sender that a message names (MS-MQQB 3.1.5.8.3). Administrators may
+    name any, but not with a token that is limited.
     """
     claimed = properties.sender_identifier
-    if not claimed or caller.is_administrator:
+    if not claimed or (caller.is_administrator and has_scope(caller, ADMIN)):
         return
     is_own = properties.sender_identifier_type is SenderIdentifierType.SID and claimed == caller.sid.pack()
     if not is_own:

@@ -6,18 +6,19 @@ document depends on the user's rights. `Documents` has the documents for adminis
 
 from __future__ import annotations
 
-import fnmatch
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from lanner.host.administrators import is_administrator
 from lanner.host.history import INTERVAL, SPANS, History
+from lanner.host.name_patterns import MAX_PATTERN, name_pattern
 from lanner.model.enums import QueueAccessType
 from lanner.model.errors import AccessDenied, InvalidParameter, QueueNotFound, UnsupportedOperation
 from lanner.security.access_masks import QueueAccess
 from lanner.security.roles import Role, role_of
 from lanner.security.scopes import READ
+from lanner.services.oldest import oldest_arrival
 from lanner.wire.sid import LOCAL_SYSTEM, Sid
 
 if TYPE_CHECKING:
@@ -30,10 +31,8 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 Request = Mapping[str, Any]
 
-# Not in the specification: the maximum number of queues in one answer, and of characters in a
-# pattern. Queue names are shorter than this.
+# Not in the specification: the maximum number of queues in one answer.
 MAX_PAGE: Final = 1000
-_MAX_PATTERN: Final = 256
 # The seconds for which an overview is reused for the same identity.
 OVERVIEW_LIFE: Final = 1.0
 _MAX_OVERVIEWS: Final = 256
@@ -50,6 +49,7 @@ COLUMNS: Final[dict[str, Callable[[Queue], object]]] = {
     "readers": lambda queue: sum(
         one.access_type is QueueAccessType.RECEIVE for one in queue.open_queue_descriptors.values()
     ),
+    "subqueues": lambda queue: {name: one.message_count for name, one in queue.subqueues.items()},
     "transactional": lambda queue: queue.transactional,
     "journaling": lambda queue: queue.journaling,
     "authentication": lambda queue: queue.authentication,
@@ -59,6 +59,10 @@ COLUMNS: Final[dict[str, Callable[[Queue], object]]] = {
     "modified": lambda queue: queue.modify_time,
     "kind": lambda queue: queue.queue_type.value.lower(),
 }
+# The arrival time of the oldest message. It is looked up in the store, and so only on request, and
+# for a limited number of queues.
+OLDEST: Final = "oldest"
+MAX_OLDEST: Final = 100
 
 
 class UserDocuments:
@@ -117,9 +121,12 @@ class UserDocuments:
     # Queues
     # ----------------------------------------------------------------------------------------------
 
-    def _visible(self, identity: Identity) -> list[Queue]:
+    def _visible(self, identity: Identity, names: set[str] | None = None) -> list[Queue]:
+        """Return the queues that the user may see; of those that are named, if any are."""
         found = []
         for queue in self._engine.local_queues():
+            if names is not None and queue.pathname.lower() not in names:
+                continue
             try:
                 self._engine.check_queue_access(queue, identity, QueueAccess.GET_QUEUE_PROPERTIES)
             except AccessDenied:
@@ -166,15 +173,17 @@ class UserDocuments:
         if size > MAX_PAGE:
             raise InvalidParameter(f"a page of {size} queues, at most {MAX_PAGE}")
         pattern, sort = str(request.get("name") or ""), str(request.get("sort") or "name")
-        if len(pattern) > _MAX_PATTERN:
-            raise InvalidParameter(f"a pattern of {len(pattern)} characters, at most {_MAX_PATTERN}")
+        wanted = pattern.lower() if any(sign in pattern for sign in "*?") else f"*{pattern.lower()}*"
+        fits = name_pattern(wanted)
         columns = _columns(request.get("columns"))
+        if OLDEST in columns and size > MAX_OLDEST:
+            raise InvalidParameter(f"a page of {size} queues with the column `{OLDEST}`, at most {MAX_OLDEST}")
         is_backwards, key = sort.startswith("-"), sort.removeprefix("-")
-        _columns([key])
-        queues = self._visible(identity)
+        if key not in COLUMNS:
+            raise InvalidParameter(f"unknown column {key[:80]!r} of queues to sort by: one of {', '.join(COLUMNS)}")
+        queues = self._visible(identity, _names(request.get("names")))
         if pattern:
-            wanted = pattern.lower() if any(sign in pattern for sign in "*?") else f"*{pattern.lower()}*"
-            queues = [queue for queue in queues if _is_named(queue.pathname.lower(), wanted)]
+            queues = [queue for queue in queues if _is_named(queue.pathname.lower(), fits)]
         queues.sort(key=lambda queue: queue.pathname.lower())
         if key != "name":
             queues.sort(key=lambda queue: _sortable(COLUMNS[key](queue)), reverse=is_backwards)
@@ -185,8 +194,17 @@ class UserDocuments:
             "page": page,
             "page_size": size,
             "total": len(queues),
-            "items": [{column: COLUMNS[column](queue) for column in columns} for queue in shown],
+            "items": self._items(shown, columns),
         }
+
+    def _items(self, queues: list[Queue], columns: list[str]) -> list[Document]:
+        given = [column for column in columns if column != OLDEST]
+        items = [{column: COLUMNS[column](queue) for column in given} for queue in queues]
+        if OLDEST in columns:
+            with self._engine.store.lock:
+                for item, queue in zip(items, queues, strict=True):
+                    item[OLDEST] = oldest_arrival(self._engine.store, queue)
+        return items
 
     def _show_history(self, identity: Identity, request: Request) -> Document:
         """Return the history of one visible queue, or of all if the user sees everything."""
@@ -278,25 +296,39 @@ def _refuse_token(identity: Identity, what: str) -> None:
         raise AccessDenied(f"a token of {identity.name} cannot {what}: log on with the password")
 
 
-def _is_named(path: str, pattern: str) -> bool:
+def _is_named(path: str, fits: Callable[[str], object]) -> bool:
     """Return whether a pattern fits a queue's path name, or its end after a backslash."""
     parts = path.split("\\")
-    return any(fnmatch.fnmatchcase("\\".join(parts[begin:]), pattern) for begin in range(len(parts)))
+    return any(fits("\\".join(parts[begin:])) for begin in range(len(parts)))
+
+
+def _names(wanted: object) -> set[str] | None:
+    """Check names of queues, and return them in lower case; None if there are none."""
+    if wanted is None:
+        return None
+    if not isinstance(wanted, list) or not all(isinstance(one, str) for one in wanted):
+        raise InvalidParameter("`names` is a list of path names")
+    if len(wanted) > MAX_PAGE:
+        raise InvalidParameter(f"{len(wanted)} names of queues, at most {MAX_PAGE}")
+    return {one.lower() for one in wanted if len(one) <= MAX_PATTERN}
 
 
 def _columns(wanted: object) -> list[str]:
     """Check column names; without any, return all."""
     if not isinstance(wanted, list | None):
         raise InvalidParameter("`columns` is a list of names")
-    if wanted and len(wanted) > len(COLUMNS):
-        raise InvalidParameter(f"{len(wanted)} columns were requested, and there are only {len(COLUMNS)}")
+    known = [*COLUMNS, OLDEST]
+    if wanted and len(wanted) > len(known):
+        raise InvalidParameter(f"{len(wanted)} columns were requested, and there are only {len(known)}")
     for one in wanted or ():
-        if not isinstance(one, str) or one not in COLUMNS:
-            raise InvalidParameter(f"unknown column {str(one)[:80]!r} of queues: one of {', '.join(COLUMNS)}")
+        if not isinstance(one, str) or one not in known:
+            raise InvalidParameter(f"unknown column {str(one)[:80]!r} of queues: one of {', '.join(known)}")
     return wanted or list(COLUMNS)
 
 
 def _sortable(value: object) -> Any:  # noqa: ANN401 (numbers or texts)
+    if isinstance(value, dict):
+        return sum(value.values())
     return value.lower() if isinstance(value, str) else value
 
 

@@ -235,7 +235,8 @@ def _tiles(data: ReportData) -> str:
     total = sum(data.status.values())
     dead = sum(data.status.get(name, 0) for name in FAILED)
     missing = sum(row["messages"] for row in data.acks if row["outcome"] == "missing")
-    # With the place of each in the counts of the script; the others are of the whole page only.
+    # The last item is the name under which the script counts it. A tile without one always counts
+    # the whole page.
     tiles = [
         (number(total), "messages", False, "total"),
         (size(data.bytes), "in their bodies", False, ""),
@@ -280,11 +281,11 @@ def _known_by(data: ReportData) -> str:
     others = data.known_by.get("messages", 0)
     if not by_events:
         return (
-            "The last thing that is known of each message, from messages alone: journals, dead-letter queues, "
-            "acknowledgments and reports. There are no events; what left a queue without a journal counts as still "
-            "there."
+            "The last known state of each message, from messages alone: journals, dead-letter queues, "
+            "acknowledgments and reports. There are no events; a message that left a queue without a journal counts "
+            "as still there."
         )
-    told = f"The last thing that is known of each message. Events tell of {number(by_events)}, in milliseconds"
+    told = f"The last known state of each message. {number(by_events)} are known from events, in milliseconds"
     if not others:
         return told + "."
     return told + f"; {number(others)} are known from messages alone, in whole seconds."
@@ -326,8 +327,8 @@ def _traffic(data: ReportData) -> str:
     )
     plot = f'<div class="plot"><div class="y">{labels}</div>{svg}<div class="x">{axis}</div></div>'
     note = (
-        f"Messages in each {step}, all queues, by the clocks of the machines they came to. "
-        "Queues of which there are events count all that came to them, acknowledgments too."
+        f"Messages in each {step}, all queues, by the clocks of the receiving machines. "
+        "For queues with events, acknowledgments are counted too."
     )
     return _section("Traffic", note, _legend(series) + plot)
 
@@ -360,8 +361,8 @@ def _backlog(data: ReportData) -> str:
             )
         )
     note = (
-        "What was not received at the end, and how long it takes at the latest rates. Without events, what a queue "
-        "without a journal gave away counts as still there, unless an acknowledgment told."
+        "Messages not received at the end, and how long receiving them takes at the latest rates. Without events, a "
+        "message that left a queue without a journal counts as still there, unless an acknowledgment reports it."
     )
     return _section("Backlog", note, _bars(lines))
 
@@ -383,8 +384,7 @@ def _acks(data: ReportData) -> str:
         told = number(total) + (f", {number(missing)} missing" if missing else "")
         lines.append(_bar(short(queue), told, parts, title=queue, more=_of_queue(queue)))
     note = (
-        "Of messages that asked for one. Missing: it is due, and neither good nor bad news has come. Quiet: only bad "
-        "news was asked for."
+        "Of messages that request one. Missing: it is due and has not come. Quiet: only negative ones were requested."
     )
     return _section("Acknowledgments", note, _legend(OUTCOMES.items()) + _bars(lines[:12]))
 
@@ -402,7 +402,7 @@ def _reasons(data: ReportData) -> str:
     words = [(reason_words(row["reason"]), row["messages"]) for row in data.reasons]
     return _counted(
         "Why messages failed",
-        "As events, negative acknowledgments and dead letters tell. Choose one to see its messages.",
+        "From events, negative acknowledgments and dead letters. Choose one to see its messages.",
         words,
         "--c4",
         [_drill(reason=name) for name, _ in words],
@@ -411,7 +411,7 @@ def _reasons(data: ReportData) -> str:
 
 def _census(data: ReportData) -> str:
     rows = [(f"{row['formatter']}", row["messages"]) for row in data.census]
-    return _counted("Bodies", "What wrote them, by type and first bytes.", rows, "--c5")
+    return _counted("Bodies", "The formatter that wrote each, judged by type and first bytes.", rows, "--c5")
 
 
 def _counted(title: str, note: str, rows: Sequence[tuple[str, int]], color: str, more: Sequence[str] = ()) -> str:
@@ -434,14 +434,14 @@ def _latency(data: ReportData) -> str:
     names = [f"{kind}_{share}" for kind in ("delivery", "wait") for share in ("p50", "p95", "p99")]
     rows = []
     for row in data.latency:
-        # A zero by clocks of whole seconds means less than a second.
+        # If clocks have whole seconds, zero means less than a second.
         least = "< 1 ms" if row["exact"] == row["messages"] else "< 1 s"
         times = [least if row[name] == 0 else duration(row[name]) for name in names]
         rows.append((short(row["queue"]), number(row["messages"]), number(row["received"]), *times))
     exact, total = (sum(row[name] for row in data.latency) for name in ("exact", "messages"))
     note = (
-        "Way: from sending to arriving, with the estimated difference of the clocks taken off. Wait: from arriving "
-        f"to being received. Half, 95 % and 99 % of messages were at least as quick. Times of {number(exact)} of "
+        "Way: from sending to arrival, less the estimated difference of the clocks. Wait: from arrival "
+        f"to receipt. Half, 95 % and 99 % of messages took no longer. Times of {number(exact)} of "
         f"{number(total)} messages are from events, in milliseconds"
         + (
             "."
@@ -500,8 +500,8 @@ def _routes(data: ReportData) -> str:
             f'stroke-width="{width:.1f}"><title>{escape(told)}</title></path>'
         )
         if len(labels) < _MAP_LABELS:
-            # The middle of the curve, shifted to its end, so that the labels of both directions do
-            # not overlap.
+            # A point of the curve beyond its middle, so that the labels of both directions do not
+            # overlap.
             x, y = 0.16 * x1 + 0.48 * cx + 0.36 * x2, 0.16 * y1 + 0.48 * cy + 0.36 * y2
             labels.append(
                 f'<text class="count" x="{x:.1f}" y="{y:.1f}" text-anchor="middle">{number(row["messages"])}</text>'
@@ -529,7 +529,7 @@ def _routes(data: ReportData) -> str:
         )
         for row in data.routes[:_ROUTE_ROWS]
     ]
-    note = "All messages from one queue manager to the next, traced or not; the number stands nearer to where they go."
+    note = "All messages from one queue manager to the next, traced or not; the number is nearer to the destination."
     return _section("Routes", note, svg + _table(columns, rows))
 
 
@@ -555,7 +555,7 @@ def _poison(data: ReportData) -> str:
         )
         for row in data.poison
     ]
-    note = "Messages whose receive was aborted again and again, by what they have in common; numbers in labels are #."
+    note = "Messages whose receive was aborted repeatedly, grouped by what they have in common; # stands for a number."
     more = [_drill(queue=row["queue"], poison=True) for row in data.poison]
     return _section("Poison", note, _table(columns, rows, more))
 
@@ -584,7 +584,7 @@ def _audit(data: ReportData) -> str:
         )
         for row in data.audit
     ]
-    note = "Those who send most without a signature; \u201cnobody\u201d did not name itself."
+    note = "The senders of most unsigned messages; \u201cnobody\u201d is a sender without a name."
     return _section("Senders", note, _table(columns, rows))
 
 

@@ -115,7 +115,9 @@ class Allocation:
     def _set_refuses(self, refuses: bool) -> None:
         if refuses and not self._refuses:
             _LOG.error(
-                "%s: no room to keep %d bytes in reserve: sends are refused, receives go on", self._path, self._reserve
+                "%s: no room to keep %d bytes in reserve: sends are refused, receives continue",
+                self._path,
+                self._reserve,
             )
         elif self._refuses and not refuses:
             _LOG.warning("%s: there is room again: sends are accepted", self._path)

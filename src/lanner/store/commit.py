@@ -511,7 +511,7 @@ class GroupCommit:
             with self._commit_lock, self._checkpoint_lock, self.lock, self._environment.write() as txn:
                 self.counters.write_exact(txn)
         except InsufficientResources as error:
-            _LOG.warning("the write-ahead log stays as it is, or counters will go on behind a gap: %s", error)
+            _LOG.warning("the write-ahead log is not emptied, or counters will continue after a gap: %s", error)
 
     def _maintain(self) -> bool:
         """Do the work that no caller waits for; return whether there is more."""

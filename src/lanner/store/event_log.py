@@ -9,7 +9,7 @@ cost more than the message. The key of a block is the number of its first event.
 are never reused; a crash or a failed batch leaves a gap.
 
 The oldest blocks are dropped by age and by size. The number up to which events were dropped is
-written in the same commit, so that a reader that comes too late can be told.
+written in the same commit, so that a late reader can be told what it missed.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ class ReceivedMessages:
     def received(self, messages: int, *, is_recoverable: bool) -> int:
         """Count messages (3.1.5.8.2, 3.1.5.8.7); return the number of the first.
 
-        They count whatever becomes of them later (QQB-3.1.5.8-1).
+        They count even if they are refused later (QQB-3.1.5.8-1).
         """
         first = self.count + 1
         self.count += messages

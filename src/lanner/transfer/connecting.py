@@ -344,7 +344,7 @@ class Connector:
     def pause(self, route: Route) -> None:
         """Pause a route: nothing is sent and no connection is made (3.1.7.13).
 
-        The peer is told to send little.
+        The peer is asked for a small window.
         """
         if route.queue.state is not OutgoingState.ON_HOLD:
             return

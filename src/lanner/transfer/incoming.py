@@ -5,8 +5,8 @@ engine or forwards it to another queue manager. The engine decides whether a mes
 (`engine/admission.py`). This module decides only the refusals that concern the peer: a message from
 another computer than its sender, a sequence whose time is far ahead, a message that must not be
 forwarded (`forwarding`) or has passed too many routing servers. `refusals` counts and logs, by
-queue, what the sender may be told. `incidents` does so, by kind and peer, for violations of the
-rules between queue managers.
+queue, the refusals that the sender may learn of. `incidents` counts and logs, by kind and peer,
+violations of the rules between queue managers.
 
 The message and the state that it changes (its identifier, its sequence) go into the same batch of
 the store, because both are written in one critical section of the store's lock.

@@ -123,7 +123,7 @@ class OrderAckBody:
     def of(cls, tx_sequence_id: TxSequenceID, tx_sequence_number: int) -> OrderAckBody:
         """Return the body for a number.
 
-        TxPreviousSequenceNumber is one less, whatever precedes the message (QQB-2.2.4.1-2).
+        TxPreviousSequenceNumber is always one less (QQB-2.2.4.1-2).
         """
         return cls(tx_sequence_id, tx_sequence_number, tx_sequence_number - 1)
 

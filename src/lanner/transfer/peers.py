@@ -12,7 +12,7 @@ from lanner.security.peer_address import peer_of
 
 
 class PeerPolicy(enum.Enum):
-    """The values of `transfer.peers`: where a queue manager identifier is believed from."""
+    """The values of `transfer.peers`: the addresses from which an identifier is accepted."""
 
     OPEN = "open"  # from any address
     # From stated addresses; for an unknown queue manager, from the one where it first appeared.

@@ -74,11 +74,9 @@ class TransferSettings:
     tls_key: Path | None = None
     tls_authorities: Path | None = None
     tls_port: int = TLS_PORT
-    # Not in the specification: limits against peers that would take resources from others.
-    # Connections, sessions of one address, and connections whose handshake is not done; bytes of
-    # incomplete packets, in total and of one address; bytes that wait to be processed or to be read
-    # by the peer, of one session and of all; pings answered in a second, in total and of one
-    # address.
+    # Not in the specification: limits on the resources that peers can take. Waiting bytes are those
+    # to be processed here or to be read by the peer, of one session or of all sessions. Pings are
+    # those answered in a second.
     max_connections: int = 4096
     max_sessions_per_peer: int = 64
     max_half_open: int = 1024

@@ -13,6 +13,7 @@ import logging
 import os
 import socket
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -21,6 +22,7 @@ from lanner.host.accepting import Acceptor, listen_tcp
 from lanner.host.budget import Budget, Door, Pass
 from lanner.host.committer import Committer
 from lanner.host.fair_threads import FairThreads
+from lanner.host.turns import turns_of_loop
 from lanner.security.log_lines import log_of_peer
 from lanner.security.peer_address import peer_of
 from lanner.transfer.addresses import addresses_of, resolve_hosts
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from lanner.engine import Engine
+    from lanner.host.turns import Turns
     from lanner.transfer.addresses import HopHost, NextHop
     from lanner.transfer.link import Link
     from lanner.transfer.network import Connection
@@ -94,11 +97,13 @@ class TransferListener:
         self._tasks: set[asyncio.Task[None]] = set()
         self._answered: dict[tuple[str, ...], None] = {}
         self._connections: set[_TcpConnection] = set()
+        self._of_peer: dict[str, set[_TcpConnection]] = {}
         self._is_woken = False
         self._wake_lock = threading.Lock()
         self._timer: asyncio.TimerHandle | None = None
         # Set by `start`.
         self._loop: asyncio.AbstractEventLoop
+        self.turns: Turns
         self._committer: Committer
         self._resolvers: ThreadPoolExecutor
         self._lookups: FairThreads
@@ -123,6 +128,7 @@ class TransferListener:
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self.turns = turns_of_loop()
         self._committer = Committer(self._engine.store, self._loop, self._pump)
         # A separate pool, so that unanswered lookups do not block the threads that verify
         # signatures.
@@ -388,9 +394,24 @@ class TransferListener:
 
     def keep(self, connection: _TcpConnection) -> None:
         self._connections.add(connection)
+        self._of_peer.setdefault(connection.granted.peer, set()).add(connection)
 
     def forget(self, connection: _TcpConnection) -> None:
         self._connections.discard(connection)
+        peer = connection.granted.peer
+        of_peer = self._of_peer.get(peer)
+        if of_peer is not None:
+            of_peer.discard(connection)
+            if not of_peer:
+                del self._of_peer[peer]
+
+    def spent(self, connection: _TcpConnection, seconds: float) -> None:
+        """Count time that what a peer has sent took. If it was much, others have their turn."""
+        peer = connection.granted.peer
+        self.turns.spend(peer, seconds)
+        if not self.turns.has_time(peer):
+            for one in self._of_peer.get(peer, ()):
+                one.wait_for_turn()
 
 
 def _as_os_error(error: Exception) -> OSError:
@@ -411,6 +432,9 @@ class _TcpConnection(asyncio.BufferedProtocol):
         self._transfer = listener.transfer
         self._is_initiator = is_initiator
         self._linger: asyncio.TimerHandle | None = None
+        # Why nothing is read: the transfer wants nothing now, or the peer has had this turn.
+        self._is_paused = self._has_to_wait = False
+        self._is_reading = True
 
     # Called by asyncio
 
@@ -427,6 +451,11 @@ class _TcpConnection(asyncio.BufferedProtocol):
         return self._listener.read_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
+        begun = time.monotonic()
+        self._take(nbytes)
+        self._listener.spent(self, time.monotonic() - begun)
+
+    def _take(self, nbytes: int) -> None:
         if self.link is not None and not self.link.session.is_closed:
             self._transfer.data_received(self.link, self._listener.read_buffer[:nbytes])
 
@@ -464,11 +493,35 @@ class _TcpConnection(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def pause_reading(self) -> None:
-        self._transport.pause_reading()
+        self._is_paused = True
+        self._set_reading()
 
     def resume_reading(self) -> None:
-        if not self._transport.is_closing():
+        self._is_paused = False
+        self._set_reading()
+
+    # Called by the listener
+
+    def wait_for_turn(self) -> None:
+        """Read nothing until the next turn of the event loop that the peer has."""
+        if not self._has_to_wait:
+            self._has_to_wait = True
+            self._set_reading()
+            self._listener.turns.wait(self.granted.peer, self._go_on)
+
+    def _go_on(self) -> None:
+        self._has_to_wait = False
+        self._set_reading()
+
+    def _set_reading(self) -> None:
+        is_reading = not (self._is_paused or self._has_to_wait)
+        if is_reading is self._is_reading or self._transport.is_closing():
+            return
+        self._is_reading = is_reading
+        if is_reading:
             self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
 
 
 class _TlsConnection(_TcpConnection):
@@ -492,7 +545,7 @@ class _TlsConnection(_TcpConnection):
         if self._is_initiator:
             self._advance()
 
-    def buffer_updated(self, nbytes: int) -> None:
+    def _take(self, nbytes: int) -> None:
         self._channel.feed(self._listener.read_buffer[:nbytes])
         self._advance()
 

@@ -446,8 +446,7 @@ class Transfer:
                 if before is not SessionState.OPEN and link.has_not_waited(before, len(data)):
                     # An honest peer continues only after our answers have arrived (3.1.5.3.2,
                     # 3.1.5.4). A replay of an earlier connection does not wait. Its acknowledgments
-                    # would be taken for those of the messages that we would send now, and these
-                    # would be lost.
+                    # would match the messages that we send now, which would be lost.
                     events = session.close("the peer has not waited for our answer: a connection that was repeated")
                 if events:
                     self._handle(link, events)

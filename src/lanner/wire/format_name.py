@@ -65,6 +65,9 @@ _HTTP_ADDRESS = re.compile(r"//(?P<host>\[[^\]\\/]+\]|[^:\\/]+)(?::(?P<port>[0-9
 PREFIX = "formatname:"
 # Not in the specification: it does not limit HTTP addresses, and peers' names are kept in memory.
 MAX_HTTP_LENGTH = 2048
+# Not in the specification: names in one list. A packet of 4 MB has room for a quarter of a million,
+# each of which takes some microseconds to parse.
+MAX_ELEMENTS = 1024
 # A peer may have queues that our own rules would reject (spaces, other alphabets). A name is
 # rejected only if it could not be distinguished from the surrounding syntax.
 _UNPRINTABLE = re.compile(r"[\x00-\x1F,]")
@@ -444,6 +447,9 @@ def parse(text: str) -> FormatName:
     """
     if "," not in text:
         return _parse_element(text)
+    count = text.count(",") + 1
+    if count > MAX_ELEMENTS:
+        raise IllegalFormatname(f"a name of {count} queues, at most {MAX_ELEMENTS}")
     return MultipleElementFormatName(tuple(map(_parse_element, text.split(","))))
 
 

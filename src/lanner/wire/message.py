@@ -29,7 +29,7 @@ from lanner.wire.extension_headers import Extensions
 from lanner.wire.format_name import FormatName, PrivateFormatName, PublicFormatName
 from lanner.wire.identifiers import MessageIdentifier, TxSequenceID
 from lanner.wire.layout import Layout, locate
-from lanner.wire.multi_queue_format_header import MultiQueueFormatHeader
+from lanner.wire.multi_queue_format_header import MultiQueueFormatHeader, unpack_signature
 from lanner.wire.reader import Reader, decode_terminated, guid_from_bytes
 from lanner.wire.security_header import check_sizes, split_provider_info
 
@@ -577,8 +577,8 @@ class Message:
 
     @property
     def multiple_destination_signature(self) -> bytes:
-        header = self.multi_queue_format_header
-        return header.signature.signature if header else b""
+        offset = self._layout().multi_queue
+        return unpack_signature(Reader(self.packet, offset)) if offset else b""
 
     @property
     def extensions(self) -> Extensions | None:

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from lanner.model.errors import IllegalFormatname, RemoteProtocolError, UnsupportedFormatnameOperation
 from lanner.wire.format_name import (
+    MAX_ELEMENTS,
     DirectFormatName,
     DistributionListFormatName,
     FormatName,
@@ -25,9 +26,12 @@ from lanner.wire.reader import Reader, encode_terminated, guid_to_bytes, padding
 
 _ADDRESS = struct.Struct("<IHHI")
 _SIGNATURE = struct.Struct("<HHI")
-# Not in the specification: names in one list. A packet of 4 MB has room for a quarter of a million,
-# each of which takes some microseconds to parse.
-MAX_ELEMENTS = 1024
+# Not in the specification: the number of names from which a packed list is kept, and the number of
+# lists that are kept.
+_MANY = 16
+_MAX_PACKED = 8
+# By HeaderID and the identity of the names, which the value keeps alive.
+_packed: dict[tuple[int, int], tuple[tuple[FormatName, ...], bytes]] = {}
 
 
 def pack_element(name: FormatName, position: int) -> bytes:
@@ -79,6 +83,18 @@ class MQFAddressHeader:
     names: tuple[FormatName, ...] = ()
 
     def pack(self) -> bytes:
+        if len(self.names) < _MANY:
+            return self._pack()
+        # A message to a thousand queues is a thousand packets with this list.
+        key = self.header_id, id(self.names)
+        kept = _packed.get(key)
+        if kept is None or kept[0] is not self.names:
+            if len(_packed) >= _MAX_PACKED:
+                _packed.clear()
+            kept = _packed[key] = self.names, self._pack()
+        return kept[1]
+
+    def _pack(self) -> bytes:
         parts = []
         position = MQF_ADDRESS_HEADER_SIZE
         for name in self.names:
@@ -186,3 +202,15 @@ class MultiQueueFormatHeader:
             MQFAddressHeader.unpack(reader, MQF_RESPONSE),
             MQFSignatureHeader.unpack(reader),
         )
+
+
+def unpack_signature(reader: Reader) -> bytes:
+    """Return the signature in a MultiQueueFormatHeader, without reading the names before it.
+
+    There may be thousands, and every message that arrives is asked for its signature.
+    """
+    for _ in range(3):
+        start = reader.position
+        reader.window(max(reader.u32("MQFAddressHeader.HeaderSize") - 4, 0), "MQFAddressHeader")
+        reader.align(4, start, "MQFAddressHeader")
+    return MQFSignatureHeader.unpack(reader).signature

@@ -31,7 +31,7 @@ _security_sizes = struct.Struct("<HHIII").unpack_from
 _properties = struct.Struct("<xBH28xI16xI").unpack_from
 # The flags that a packet of the common shape may have besides a direct destination and MP.
 _COMMON: Final = at.RC_MASK | 1 << at.DM_SHIFT | at.JN | at.JP | at.TH | at.SH
-_NEVER_SENT: Final = {"AH": at.AH, "bits 26 and 27": at.RESERVED_26_27}
+_NEVER_SENT: Final = {"AH": at.AH, "bits_26_27": at.RESERVED_26_27}
 _DIRECT: Final = at.MP | names.DIRECT_QUEUE << at.DQ_SHIFT
 
 

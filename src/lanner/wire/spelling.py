@@ -42,6 +42,9 @@ _PORT = re.compile(r"[^:]+:[0-9]+")
 _UNREADABLE = re.compile(r"[\x00-\x1F\x7F-\x9F\uD800-\uDFFF]")
 _QUOTING: Final = r"a shell removes backslashes outside quotes, so write the name in single quotes"
 _SHOWN: Final = 80
+# The length up to which texts are kept in caches, with the names that they denote. Anyone who may
+# name a queue can send any number of lists of a thousand queues.
+LONGEST_KEPT: Final = 4096
 
 
 class Spelling(enum.Enum):
@@ -73,7 +76,6 @@ def spelling_of(text: str) -> Spelling:
     return Spelling.PATH_NAME if "\\" in text else Spelling.SHORT_NAME
 
 
-@lru_cache(maxsize=1024)
 def format_name(text: str, computer: str = THIS_COMPUTER, *, short_names: bool = True) -> FormatName:
     """Return the format name that a text denotes.
 
@@ -81,16 +83,31 @@ def format_name(text: str, computer: str = THIS_COMPUTER, *, short_names: bool =
     allows. A `.` stays a `.`. Without `short_names`, a name must be complete. Raise
     IllegalFormatname or IllegalQueuePathname.
     """
+    read = _read_format_name if len(text) > LONGEST_KEPT else _kept_format_name
+    return read(text, computer, short_names)
+
+
+def _read_format_name(text: str, computer: str, short_names: bool) -> FormatName:
     return _with_advice(text, lambda given: _format_name(given, computer, short_names=short_names))
 
 
-@lru_cache(maxsize=1024)
+_kept_format_name: Final = lru_cache(maxsize=1024)(_read_format_name)
+
+
 def path_name(text: str, computer: str = THIS_COMPUTER, *, short_names: bool = True) -> PathName:
     """Return the path name that a text denotes, which may be that of a direct format name.
 
     Otherwise like `format_name`.
     """
+    read = _read_path_name if len(text) > LONGEST_KEPT else _kept_path_name
+    return read(text, computer, short_names)
+
+
+def _read_path_name(text: str, computer: str, short_names: bool) -> PathName:
     return _with_advice(text, lambda given: _path_name(given, computer, short_names=short_names))
+
+
+_kept_path_name: Final = lru_cache(maxsize=1024)(_read_path_name)
 
 
 def whole_format_name(text: str, computer: str = THIS_COMPUTER) -> FormatName:

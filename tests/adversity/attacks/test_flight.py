@@ -23,8 +23,13 @@ import pytest
 
 import lanner
 from lanner.errors import AccessDenied, InsufficientResources, LannerError, ServiceNotAvailable
+from lanner.host.addresses import local_settings
+from lanner.host.runtime import Runtime
 from lanner.rpc.security import Credentials
+from lanner.security.identity import Identity
 from lanner.security.log_lines import PER_PEER
+from lanner.spark.flight.gates import AT_A_TIME
+from lanner.wire.sid import Sid
 from tests.adversity.attacks.limited_service import until
 from tests.adversity.attacks.victim import ADMINISTRATOR, USER, Victim, victim
 
@@ -32,6 +37,7 @@ pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 fl = pytest.importorskip("pyarrow.flight")
 client = pytest.importorskip("lanner.spark.flight.client")
 flight_errors = pytest.importorskip("lanner.spark.flight.errors")
+service = pytest.importorskip("lanner.spark.flight.service")
 
 Queues: TypeAlias = Any  # pyarrow may be missing
 ROWS = pa.record_batch({"body": [b"one", b"two", b"three"]})
@@ -324,3 +330,43 @@ def login(who: Credentials) -> tuple[str, str]:
 
 def basic(user: str, password: str) -> tuple[bytes, bytes]:
     return b"authorization", b"Basic " + base64.b64encode(f"{user}:{password}".encode())
+
+
+@pytest.mark.parametrize("action", ["bounds", "measure", "position", "poll", "plan", "queues"])
+def test_calls_that_compute_take_turns_with_the_users_others(tmp_path: Path, action: str) -> None:
+    """A user's hundred calls at a time would leave a hundredth of the interpreter to all others."""
+    runtime = Runtime(tmp_path / "data", local_settings("ALPHA"))
+    with runtime.lock:
+        runtime.engine.create_queue(runtime.engine.set_queue_defaults(r".\private$\open"))
+    served = service.Service(runtime)
+    alice, bob = (
+        Identity(name, Sid.parse(f"S-1-5-21-1-2-3-{rid}"), is_administrator=True)
+        for name, rid in (("alice", 1000), ("bob", 1001))
+    )
+    request: dict[str, object] = {"queue": "open"}
+    if action == "position":
+        request["time_ms"] = 0
+    elif action == "poll":
+        request = {"queues": [request]}
+    body = json.dumps(request).encode()
+
+    def call(user: Identity) -> object:
+        if action == "plan":
+            return served.plan(user, body)
+        if action == "queues":
+            return list(served.queues(user, "*"))
+        return served.act(user, action, body, service.Client(lambda: False, lambda: None))
+
+    gate = served._gates.of(bob)
+    for _ in range(AT_A_TIME):
+        gate.acquire()
+    with ThreadPoolExecutor() as threads:
+        his = threads.submit(call, bob)
+        try:
+            threads.submit(call, alice).result(30)
+            assert not his.done()
+        finally:
+            gate.release()
+        his.result(30)
+    served.close()
+    runtime.close()

@@ -21,6 +21,7 @@ import pytest
 import lanner
 from lanner.http.bodies import MAX_BODY, MAX_OF_STRANGER
 from lanner.http.sessions import COOKIE, MAX_SESSIONS_OF_USER
+from lanner.security.roles import Role
 from lanner.security.users import USER_FILE, UserFile
 from tests.adversity.attacks.victim import ADMINISTRATOR, USER, Victim, victim
 
@@ -157,6 +158,39 @@ def test_a_removed_user_and_a_stolen_password_are_logged_off(tmp_path: Path) -> 
                 with pytest.raises(lanner.errors.LannerError):
                     manager.who_am_i()
         assert alice.get("/api/v1/whoami").json()["user"] == ADMINISTRATOR.user
+
+
+def test_definitions_of_others_than_administrators_are_not_checked(place: Victim) -> None:
+    """A document of 600,000 users took two seconds to check, for a user who may import none."""
+    with _client(place, (USER.user, USER.password)) as bob, _client(place, _ALICE) as alice:
+        wrong = {"queues": [{"what": "is this"}]}
+        assert bob.post("/api/v1/definitions", json=wrong).status_code == HTTPStatus.FORBIDDEN
+        assert alice.post("/api/v1/definitions", json=wrong).status_code == HTTPStatus.BAD_REQUEST
+        assert alice.post("/api/v1/definitions", json={}).json()["refused"] == []
+
+
+@pytest.mark.parametrize("role", [Role.OPERATOR, Role.ADMINISTRATOR])
+def test_a_user_who_has_lost_a_role_is_logged_off(tmp_path: Path, role: Role) -> None:
+    """A connection had the rights of the role for as long as it lasted."""
+    with victim(tmp_path) as place, lanner.connect(data=place.data) as root:
+        root.create_queue("secret").send("x")
+        root.set_user(USER.user, role=role)
+
+        def can_peek(manager: lanner.QueueManager) -> bool | None:
+            try:
+                return bool(manager.open("secret").peek(timeout=0))
+            except lanner.errors.AccessDenied:
+                return False
+            except lanner.errors.LannerError:
+                return None
+
+        his = USER.user, USER.password
+        with _client(place, his) as bob, lanner.connect(place.address, user=his[0], password=his[1]) as manager:
+            assert bob.get("/api/v1/queues/private$%5Csecret/messages").is_success
+            assert can_peek(manager)
+            root.set_user(USER.user, role=Role.USER)
+            _until(lambda: can_peek(manager) is False)
+            _until(lambda: bob.get("/api/v1/queues/private$%5Csecret/messages").status_code == HTTPStatus.FORBIDDEN)
 
 
 # The log

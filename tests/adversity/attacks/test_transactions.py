@@ -15,6 +15,7 @@ from lanner.host.coordinator import coordinator_of
 from lanner.host.distributed import DistributedRequests
 from lanner.host.runtime import Runtime
 from lanner.model.errors import InsufficientResources
+from lanner.model.guid_table import GuidTable
 from lanner.model.live import Transaction
 from lanner.security.identity import Identity
 from lanner.wire.sid import Sid
@@ -30,12 +31,12 @@ def runtime(tmp_path: Path) -> Iterator[Runtime]:
     made.close()
 
 
-class _Counted(dict[uuid.UUID, Transaction]):
+class _Counted(GuidTable[Transaction]):
     """The transactions of a queue manager, which counts how often someone goes through them."""
 
     passes = 0
 
-    def values(self) -> ValuesView[Transaction]:  # type: ignore[override]
+    def values(self) -> ValuesView[Transaction]:
         self.passes += 1
         return super().values()
 
@@ -53,7 +54,9 @@ def test_the_end_of_many_transactions_takes_one_pass(runtime: Runtime) -> None:
     begun = [str(uuid.uuid4()) for _ in range(60)]
     for identifier in begun:
         ask(runtime, MALLORY, "begin distributed", identifier=identifier)
-    counted = qm.transaction_collection = _Counted(qm.transaction_collection)
+    counted = _Counted()
+    counted.update(qm.transaction_collection)
+    qm.transaction_collection = counted
     ask(runtime, MALLORY, "end distributed", transactions=begun[:30], resources=[])
     assert counted.passes == 1
     with runtime.lock:

@@ -172,6 +172,7 @@ FLIGHT_PROBES: Final[Probes] = {
     ("do_get", ""): on_queue(_get),
     ("do_put", ""): on_queue(_put),
     ("do_action info", ""): plainly(lambda caller: client_of(caller).info()),
+    ("do_action computers", ""): plainly(lambda caller: client_of(caller).act("computers")),
     ("do_action bounds", ""): on_queue(lambda caller, queue: client_of(caller).bounds(queue)),
     ("do_action measure", ""): on_queue(lambda caller, queue: client_of(caller).measure(queue)),
     ("do_action position", ""): on_queue(

@@ -117,6 +117,31 @@ def test_selected_messages_are_moved_and_copied(visit: Visit, manager: lanner.Qu
     assert (labels(made), labels(other)) == (["m1"], ["m0", "m2", "m1"])
 
 
+def test_a_name_that_a_queue_has_is_not_taken_for_a_subqueue(visit: Visit, manager: lanner.QueueManager) -> None:
+    made, other = filled(manager, "origin"), manager.create_queue("wanted")
+    page = visit(queue("origin"))
+    page.get_by_label("Select m0").check()
+    page.locator(".selbar").get_by_role("button", name="Move…").click()
+    assert r"private$\wanted" in page.locator("datalist option").evaluate_all("all => all.map(one => one.value)")
+    page.fill("#target", "wanted")
+    page.get_by_role("button", name="Move 1 message").click()
+    expect(page.locator(".banner.bad")).to_contain_text(r"wanted is a queue here: write private$\wanted for it")
+    assert made.count() == 3
+    page.fill("#target", ";wanted")
+    page.get_by_role("button", name="Move 1 message").click()
+    toast(page, "1 message moved")
+    # The notice leads to the subqueue; from there, a name is that of another subqueue beside it.
+    page.locator(".toast a").click()
+    expect(page.locator("h1")).to_contain_text("origin;wanted")
+    page.get_by_role("link", name="m0").click()
+    page.locator("#pane").get_by_role("button", name="Move…").click()
+    page.fill("#target", "later")
+    page.get_by_role("button", name="Move 1 message").click()
+    toast(page, "1 message moved")
+    assert (labels(made), other.count()) == (["m1", "m2"], 0)
+    assert labels(manager.open("origin;later")) == ["m0"]
+
+
 def test_all_that_a_filter_finds_is_moved(visit: Visit, manager: lanner.QueueManager) -> None:
     made, other = filled(manager, "many", 60), manager.create_queue("ones")
     page = visit(queue("many", find="m1"))
@@ -199,10 +224,55 @@ def test_a_purge_needs_the_name_and_the_count(visit: Visit, manager: lanner.Queu
     assert made.count() == 0
 
 
+@pytest.mark.parametrize("transactional", [False, True])
+def test_what_becomes_of_removed_messages_is_told_truly(
+    visit: Visit, manager: lanner.QueueManager, *, transactional: bool
+) -> None:
+    """Only messages of transactions become dead letters; every sender that asked is told."""
+    name = f"told{transactional}"
+    made = manager.create_queue(name, transactional=transactional)
+
+    def send() -> None:
+        for _ in range(2):
+            wanted = lanner.Message(body="x", label="kept", recoverable=True, use_dead_letter_queue=True)
+            if transactional:
+                with manager.transaction() as unit:
+                    made.send(wanted, transaction=unit)
+            else:
+                made.send(wanted)
+
+    letters = manager.transactional_dead_letter if transactional else manager.dead_letter
+    before = letters.count()
+    send()
+    page = visit(f"/queue/purge?name={quote('private$' + chr(92) + name)}")
+    effects = page.locator(".effects")
+    expect(effects).to_contain_text("negative acknowledgment")
+    assert ("dead letters" in effects.inner_text()) is transactional
+    made.purge()
+    assert letters.count() - before == (2 if transactional else 0)
+    send()
+    page.goto(queue(name))
+    page.get_by_role("link", name="kept").first.click()
+    page.locator("#pane").get_by_role("button", name="Delete…").click()
+    expect(effects).to_contain_text("negative acknowledgment")
+    assert ("dead letters" in effects.inner_text()) is transactional
+    page.goto(queue(name, tab="properties"))
+    page.get_by_role("link", name="Delete queue…").click()
+    expect(effects).to_contain_text("the queue was deleted")
+    assert ("dead letters" in effects.inner_text()) is transactional
+    manager.delete_queue(name)
+    letters.purge()
+
+
 def test_a_queue_is_deleted(visit: Visit, manager: lanner.QueueManager) -> None:
     filled(manager, "leaving")
     page = visit(queue("leaving", tab="properties"))
     page.get_by_role("link", name="Delete queue…").click()
+    # More than a tenth has come since the page was made: it is shown anew.
+    manager.open("leaving").send_many(["more"] * 5)
+    page.fill("#typed", "leaving")
+    page.get_by_role("button", name="Delete queue").click()
+    expect(page.locator(".banner.bad")).to_contain_text("there are 8 now")
     page.fill("#typed", "leaving")
     page.get_by_role("button", name="Delete queue").click()
     toast(page, "Queue leaving deleted")
@@ -230,12 +300,35 @@ def test_access_decides_what_another_user_sees(visit: Visit, manager: lanner.Que
     Then bob can read it, and is denied what was not granted.
     """
     made = filled(manager, "shared")
-    other = visit(queue("shared"), user="bob")
-    expect(other.locator("main")).to_contain_text("You may not look into")
+    other = visit("/queues", user="bob")
+    expect(other.locator("main")).to_contain_text("You see no private queues")
+    # A page that bob may never see is not offered.
+    assert other.locator("#nav a[href]").evaluate_all("all => all.map(one => one.getAttribute('href'))") == [
+        "/queues",
+        "/trace",
+        "/users",
+        "/account",
+    ]
+    other.goto(queue("shared"))
+    expect(other.locator("main")).to_contain_text("You may not read")
+    # Everyone may send, as the list of a new queue says.
+    other.get_by_role("link", name="Send message").click()
+    other.fill("#label", "from bob")
+    other.get_by_role("button", name="Send", exact=True).click()
+    expect(other.locator(".toast strong").first).to_have_text("Message sent")
+    assert labels(made)[-1] == "from bob"
+    made.delete(made.peek_by_lookup_id(0, "last").lookup_id)
     page = visit(queue("shared", tab="access"))
+    page.fill("#who", "nobody-known")
+    page.get_by_role("checkbox", name=re.compile("^peek: ")).check()
+    page.get_by_role("button", name="Change access").click()
+    # The form keeps what was typed.
+    expect(page.locator(".banner.bad")).to_contain_text("there is no account 'nobody-known'")
+    expect(page.locator("#who")).to_have_value("nobody-known")
+    expect(page.get_by_role("checkbox", name=re.compile("^peek: "))).to_be_checked()
     page.fill("#who", "bob")
     for right in ("peek", "get-properties"):
-        page.get_by_label(right, exact=True).check()
+        page.get_by_role("checkbox", name=re.compile(f"^{right}: ")).check()
     page.get_by_role("button", name="Change access").click()
     toast(page, "The access list was changed for bob")
     other.goto("/queues")
@@ -253,7 +346,7 @@ def test_access_decides_what_another_user_sees(visit: Visit, manager: lanner.Que
     page.get_by_role("button", name="Revoke", exact=True).click()
     toast(page, "The access list was changed")
     other.goto(queue("shared"))
-    expect(other.locator("main")).to_contain_text("You may not look into")
+    expect(other.locator("main")).to_contain_text("You may not read")
 
 
 def test_dead_letters_are_returned(visit: Visit, manager: lanner.QueueManager) -> None:
@@ -276,12 +369,27 @@ def test_dead_letters_are_returned(visit: Visit, manager: lanner.QueueManager) -
     page.get_by_role("button", name="Return 1 message").click()
     toast(page, "1 message returned. None was refused")
     assert (labels(other), labels(manager.dead_letter)) == (["two"], ["one"])
+    page.get_by_role("button", name="Return all…").click()
+    expect(page.locator(".effects")).to_contain_text("it would expire again at once")
+    page.go_back()
     manager.delete_queue("late")
     page.get_by_role("button", name="Return all…").click()
     expect(page.locator("main")).to_contain_text("Would fail again")
     page.get_by_role("button", name="Return 1 message").click()
     expect(page.locator("h1")).to_contain_text("0 messages returned, 1 stay")
     assert labels(manager.dead_letter) == ["one"]
+
+
+def test_a_page_says_how_many_dead_letters_one_step_returns(visit: Visit, manager: lanner.QueueManager) -> None:
+    made = manager.create_queue("thousands")
+    late = lanner.Message(body="x", use_dead_letter_queue=True, time_to_be_received=0)
+    made.send_many([late] * 1001)
+    page = visit("/deadletters")
+    expect(page.locator("main")).to_contain_text("Reasons are counted among the first 1,000")
+    page.get_by_role("button", name="Return all…").click()
+    expect(page.locator("h1")).to_have_text("Return 1,000 messages")
+    expect(page.locator(".effects")).to_contain_text("are the most that one step returns")
+    manager.dead_letter.purge()
 
 
 def test_an_outgoing_queue_is_paused_and_resumed(visit: Visit, manager: lanner.QueueManager) -> None:

@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 import lanner
 from lanner.cli.app import app
 from lanner.security.certificates import generate_certificate
+from tests.client.other_manager import until
 from tests.contract.service import USERS
 from tests.http.service import HttpService
 
@@ -70,7 +71,9 @@ class World:
     def dead_letter(self) -> int:
         late = lanner.Message(body="x", label="late", recoverable=True, use_dead_letter_queue=True)
         late.time_to_be_received = 0
+        before = self.manager.dead_letter.count()
         self.manager.open(NAME).send(late)
+        until(lambda: self.manager.dead_letter.count() > before)
         return self.manager.dead_letter.peek_by_lookup_id(0, "last").lookup_id
 
 
@@ -219,10 +222,10 @@ def test_every_route_works(world: World) -> None:
 
 # The address of each screen, and what stands on it.
 SCREENS: dict[str, tuple[str, str]] = {
-    "/": ("/", "Messages per second"),
+    "/": ("/", "Depth and rate"),
     "/queues": ("/queues", "orders"),
     "/queues/create": ("/queues/create", "Transactional"),
-    "/queue": (f"/queue?name={quote(NAME)}", "Looking does not take messages"),
+    "/queue": (f"/queue?name={quote(NAME)}", "Viewing does not remove messages"),
     "/queue/send": (f"/queue/send?name={quote(NAME)}", "Write the body as"),
     "/queue/purge": (f"/queue/purge?name={quote(NAME)}", "This cannot be undone"),
     "/queue/delete": (f"/queue/delete?name={quote(NAME)}", "Delete the queue"),

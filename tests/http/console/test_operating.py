@@ -24,6 +24,7 @@ import site_pages
 from lanner.cli.console import page_for
 from lanner.http.console.pages import peer_question
 from lanner.security.certificates import generate_certificate
+from tests.client.other_manager import until
 from tests.http.service import HttpService
 
 Visit = Callable[..., Page]
@@ -245,11 +246,35 @@ def check_command(page: str, words: list[str]) -> None:
         assert f"`{option}`" in section, words
 
 
-def test_a_monitor_sees_and_changes_nothing(visit: Visit, service: HttpService) -> None:
+def test_a_monitor_sees_how_long_messages_wait_and_no_message(
+    visit: Visit, manager: lanner.QueueManager, service: HttpService
+) -> None:
+    """The oldest message, not the first one: a stuck one may have a low priority."""
+    made = manager.create_queue("stuck")
+    made.send(lanner.Message(body="x", label="old", priority=0, recoverable=True))
+    old = made.peek(0).arrived_time
+    made.send(lanner.Message(body="x", label="urgent", priority=7, recoverable=True))
+    manager.set_user("bob", role="monitor")
+    try:
+        page = visit("/queues?find=stuck", user="bob")
+        expect(page.locator("tbody time").first).to_have_attribute("datetime", old.isoformat())
+        page.goto("/queue?name=" + quote(r"private$\stuck"))
+        figure = page.locator(".figures > div", has_text="Oldest message")
+        expect(figure.locator("time")).to_have_attribute("datetime", old.isoformat())
+        expect(page.locator("main")).to_contain_text("The messages cannot be shown")
+    finally:
+        manager.set_user("bob", role="user")
+
+
+def test_a_user_without_a_role_is_told_which_roles_see_a_page(visit: Visit) -> None:
     page = visit("/", user="bob")
-    for path in ("/settings", "/certificates", "/reports"):
+    pages = ("/settings", "/certificates", "/outgoing", "/peers", "/sessions", "/transactions", "/doctor")
+    for path in pages:
         page.goto(path)
-        expect(page.locator("main")).to_contain_text("are for administrators")
+        expect(page.locator("h1")).to_contain_text("You may not")
+        expect(page.locator("main")).to_contain_text("bob is no monitor, operator or administrator of ALPHA")
+    page.goto("/reports")
+    expect(page.locator("main")).to_contain_text("are for administrators")
 
 
 def test_the_page_of_the_command_leads_into_the_console(
@@ -299,12 +324,18 @@ def test_a_plot_is_in_order_when_the_stream_is_faster_than_its_history(
             break
         page.wait_for_timeout(500)
     held: list[Route] = []
+
+    # Playwright sets an attribute of the handler, which a method of a list does not allow.
+    def hold(route: Route) -> None:
+        held.append(route)
+
     page.add_init_script(WATCH_PLOTS)
-    page.route("**/samples?*", held.append)
+    page.route("**/samples?*", hold)
     page.goto(f"/queue?name={quote('private$' + chr(92) + 'raced')}")
     # The first point of the stream is there.
     expect(page.locator(".plots canvas")).to_have_count(2)
     held[0].continue_()
-    page.wait_for_function("window.plotted.at(-1).data[0].length > 3")
+    # Waiting for a function takes eval, which the pages do not allow.
+    until(lambda: page.evaluate("window.plotted.at(-1).data[0].length > 3"))
     times = page.evaluate("Array.from(window.plotted.at(-1).data[0])")
     assert times == sorted(times)

@@ -204,7 +204,7 @@ def test_what_only_the_queue_manager_can_say_is_written_over(
         ({"sender_identifier": b""}, r"UserHeader\.Flags"),
         ({"name": parse(r"DIRECT=OS:alpha\private$\other")}, "another destination"),
         ({"message_class": MessageClass.ACK_RECEIVE}, "not one of a message to send"),
-        ({"delivery_guarantee": DeliveryGuarantee.EXPRESS}, "it is express"),
+        ({"delivery_guarantee": DeliveryGuarantee.EXPRESS}, "is express"),
         ({"tracing_requested": True}, r"BaseHeader\.Flags"),
         ({"first_in_transaction": True, "signature": b"sig"}, "names another sender"),
         ({"privacy_level": 1}, "not one of a message to send|names another sender"),

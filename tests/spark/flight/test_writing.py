@@ -315,7 +315,8 @@ def test_a_wrong_epoch_is_refused(root: FlightQueues, q: str) -> None:
 def test_a_put_needs_a_command(address: str, root: FlightQueues) -> None:
     rows = batch_of(b"a")
     with fl.connect(address) as client:
-        put, answers = client.do_put(fl.FlightDescriptor.for_path("q"), rows.schema)
+        options = fl.FlightCallOptions(headers=[client.authenticate_basic_token("root", "secret")])
+        put, answers = client.do_put(fl.FlightDescriptor.for_path("q"), rows.schema, options)
         put.done_writing()
         assert answers.read() is None
         with pytest.raises(fl.FlightServerError, match="put under a command") as caught:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from lanner.client._async.connections import Connections, connect_to
 from lanner.client._async.lanner_backend import LannerBackend
 from lanner.client._async.lanner_connection import LannerConnection
-from lanner.client._async.msmq_backend import MsmqBackend
 from lanner.client.target import check, first_contact
 from lanner.model.errors import status_error
 from lanner.rpc.faults import InterfaceRefused
@@ -70,4 +69,10 @@ async def open_lanner(target: Target) -> LannerBackend | None:
 
 async def open_backend(target: Target) -> Backend:
     """Connect, and return the backend that fits the other side."""
-    return await open_lanner(target) or await MsmqBackend.connect(target)
+    found = await open_lanner(target)
+    if found is not None:
+        return found
+    # Imported here: the other side is nearly always a Lanner.
+    from lanner.client._async.msmq_backend import MsmqBackend
+
+    return await MsmqBackend.connect(target)

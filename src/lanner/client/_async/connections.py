@@ -12,7 +12,6 @@ from lanner.client.target import Target, local_failure, translated
 from lanner.model.directory_objects import GUID_NULL
 from lanner.model.errors import InvalidHandle, RemoteMachineNotAvailable, RemoteProtocolError, UnsupportedOperation
 from lanner.rpc.async_client import RpcClient, connect_socket, connect_tcp, connect_unix
-from lanner.rpc.endpoint_mapper import EPMAPPER, EPMAPPER_PORT, Tower, Twr
 from lanner.rpc.faults import InterfaceRefused, RpcConnectionError, RpcFault
 from lanner.rpc.ndr import NULL_HANDLE
 from lanner.rpc.pdu import NDR20, AuthLevel, SyntaxId
@@ -74,6 +73,9 @@ async def _connect_there(target: Target, host: str, interface: Interface, port: 
 
 async def mapped_port(host: str, interface: Interface) -> int | None:
     """Return the port that the endpoint mapper names; None if it names none or does not run."""
+    # Imported here: a connection to the local socket needs no endpoint mapper.
+    from lanner.rpc.endpoint_mapper import EPMAPPER, EPMAPPER_PORT, Tower, Twr
+
     wanted = Tower(SyntaxId(interface.uuid, *interface.version), NDR20, 0)
     try:
         async with (

@@ -20,7 +20,6 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from lanner.client._async.backend import ReceivesAhead
-from lanner.client._async.embedded import EmbeddedBackend
 from lanner.client._async.io import AWAITS, Event, Lock, call, pause, sleep, supervise
 from lanner.client._async.transaction import Transaction
 from lanner.client.consuming import Consumed, Failures, passing
@@ -572,6 +571,9 @@ class Consumer:
 
     def _lost(self, error: LannerError) -> None:
         """Log that the queue manager is unavailable, once per outage."""
+        # Imported here: a client of a remote queue manager needs no engine.
+        from lanner.client._async.embedded import EmbeddedBackend
+
         if isinstance(self._backend, EmbeddedBackend) and isinstance(error, ServiceNotAvailable):
             # The program has closed the queue manager.
             raise error

@@ -17,16 +17,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
-
 from lanner.client._async.asked import Asked
 from lanner.client._async.connections import Connections
 from lanner.client._async.io import in_thread
 from lanner.client._async.lanner_connection import LannerConnection
 from lanner.client._async.lanner_queue import LannerQueue
 from lanner.client._async.lanner_units import LannerTransaction
-from lanner.client.internal_key import internal_key
 from lanner.client.send_numbers import SendNumbers
 from lanner.host.names import QueueNames
 from lanner.host.queue_documents import from_document, write_attributes
@@ -157,6 +153,12 @@ class LannerBackend(Asked):
 
         The certificate is registered for receivers, if the user may do that.
         """
+        # Imported here: most programs sign nothing.
+        from cryptography import x509
+        from cryptography.hazmat.primitives.serialization import Encoding
+
+        from lanner.client.internal_key import internal_key
+
         data = self.connections.target.data
         key = self.signing_key or self._internal_key
         if key is None and data is not None:

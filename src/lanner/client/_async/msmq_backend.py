@@ -269,9 +269,9 @@ class MsmqBackend:
         return RemoteBranch(self, branch)
 
     async def distributed(self, request: str, **arguments: object) -> Document:
-        """Answer as a Lanner read through MS-MQRR does.
+        """Pass the request to the computer's own Lanner interface, if it has one.
 
-        Only such a Lanner has branches; their outcome is delivered through its own interface.
+        MS-MQRR enlists branches only at a Lanner, and only its own interface delivers the outcome.
         """
         if request not in ("branches", "prepare", "end branch"):
             raise self._without_coordinator

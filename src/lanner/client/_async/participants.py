@@ -135,8 +135,8 @@ async def resolve(ask: Ask, participant: Participant[Awaitable[None], Awaitable[
     decided.
     """
     name = participant.name
-    # Read the commits before the branches. Otherwise a transaction decided in between would be
-    # taken for finished.
+    # Read the commits before the branches. Otherwise a transaction that is decided in between would
+    # look finished.
     told = await ask("coordinator", resource=name)
     coordinator = uuid.UUID(told["identifier"])
     branches = await participant.recover(coordinator)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from lanner.client._sync.connections import Connections, connect_to
 from lanner.client._sync.lanner_backend import LannerBackend
 from lanner.client._sync.lanner_connection import LannerConnection
-from lanner.client._sync.msmq_backend import MsmqBackend
 from lanner.client.target import check, first_contact
 from lanner.model.errors import status_error
 from lanner.rpc.faults import InterfaceRefused
@@ -71,4 +70,10 @@ def open_lanner(target: Target) -> LannerBackend | None:
 
 def open_backend(target: Target) -> Backend:
     """Connect, and return the backend that fits the other side."""
-    return open_lanner(target) or MsmqBackend.connect(target)
+    found = open_lanner(target)
+    if found is not None:
+        return found
+    # Imported here: the other side is nearly always a Lanner.
+    from lanner.client._sync.msmq_backend import MsmqBackend
+
+    return MsmqBackend.connect(target)

@@ -136,8 +136,8 @@ def resolve(ask: Ask, participant: Participant[None, list[Branch]]) -> uuid.UUID
     decided.
     """
     name = participant.name
-    # Read the commits before the branches. Otherwise a transaction decided in between would be
-    # taken for finished.
+    # Read the commits before the branches. Otherwise a transaction that is decided in between would
+    # look finished.
     told = ask("coordinator", resource=name)
     coordinator = uuid.UUID(told["identifier"])
     branches = participant.recover(coordinator)

@@ -6,12 +6,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, Self
 
 from lanner.client._sync.closeable import Closeable
-from lanner.client._sync.embedded import EmbeddedBackend
 from lanner.client._sync.enterprise import Enterprise
 from lanner.client._sync.queue import Queue
 from lanner.client._sync.transaction import Transaction
-from lanner.client.bound_settings import bound_settings
-from lanner.host.addresses import local_settings
 from lanner.model.enums import INFINITE
 from lanner.wire.format_name import parse
 
@@ -55,6 +52,11 @@ class QueueManager(Closeable):
         `bind` is the address on which to exchange messages with other computers; without it,
         messages for them wait. Other settings are those of the engine (`EngineSettings`).
         """
+        # Imported here: a client of a remote queue manager needs no engine.
+        from lanner.client._sync.embedded import EmbeddedBackend
+        from lanner.client.bound_settings import bound_settings
+        from lanner.host.addresses import local_settings
+
         values = bound_settings(bind, transfer, settings)
         self._backend = EmbeddedBackend(data, local_settings(name, **values), bind=bind, transfer=transfer)
 
@@ -217,16 +219,25 @@ class QueueManager(Closeable):
         name: str = "",
         sort: str = "name",
         columns: Sequence[str] | None = None,
+        names: Sequence[str] | None = None,
     ) -> Document:
         """Return one page of the queues that the user may see.
 
         The document has `total` and `items`; each item has the given columns, or all. `name` is a
         part of the name, or a pattern with * and ? of the whole name or of what follows a
-        backslash. `sort` is a column; prefix it with - for descending order.
+        backslash. `sort` is a column; prefix it with - for descending order. With `names`, only the
+        queues with these path names are considered. The column `oldest`, when the oldest message
+        arrived, is given on request only, for at most 100 queues.
         """
         wanted = None if columns is None else list(columns)
         document: Document = self._backend.ask(
-            "queue page", page=page, page_size=page_size, name=name, sort=sort, columns=wanted
+            "queue page",
+            page=page,
+            page_size=page_size,
+            name=name,
+            sort=sort,
+            columns=wanted,
+            names=None if names is None else list(names),
         )
         return document
 

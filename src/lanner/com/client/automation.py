@@ -417,7 +417,7 @@ class Dispatch:
     async def _ask_for(self, names: Sequence[str]) -> tuple[int, ...]:
         remote = self._remote
         if remote.iid != IID_IDISPATCH:
-            # IUnknown has no names. Of the interfaces of an object, IDispatch exposes only one.
+            # IUnknown has no names; IDispatch exposes those of one interface of the object.
             object.__setattr__(self, "_remote", await remote.query_interface(IID_IDISPATCH))
             remote.release()
         return await get_ids_of_names(self._remote, names)

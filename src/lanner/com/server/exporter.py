@@ -508,7 +508,7 @@ def _release_object(obj: ComObject) -> None:
     try:
         obj.released()
     except Exception:  # noqa: BLE001 (logged; the caller has done with it)
-        _LOG.exception("%s was not released well", type(obj).__name__)
+        _LOG.exception("releasing %s failed", type(obj).__name__)
 
 
 def _is_a(table: InterfaceTable, bound: InterfaceTable) -> bool:

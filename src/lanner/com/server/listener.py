@@ -71,6 +71,8 @@ class ComListener:
         self._credentials = credentials
         self._port = 0
         self._server: RpcServer | None = None
+        # The servers whose users are those of this one, while it runs.
+        self._companions: list[RpcServer] = []
         self._client: ComClient | None = None
         self._exporter: ObjectExporter | None = None
         self.pings = PingSets(period=self._settings.ping_period)
@@ -103,6 +105,8 @@ class ComListener:
             budget=resolver_server.budget,
             name="com",
         )
+        self._companions = resolver_server.companions
+        self._companions.append(server)
         try:
             self._port = await server.listen_tcp(self._bind, self._settings.port, step=0)
         except BaseException:
@@ -157,6 +161,7 @@ class ComListener:
             self._timer.cancel()
             self._timer = None
         if self._server is not None:
+            self._companions.remove(self._server)
             await self._server.stop()
             self._server = None
         if self._exporter is not None:

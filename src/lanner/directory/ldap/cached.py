@@ -212,8 +212,9 @@ class CachedDirectory:
         away: tuple[DirectoryOperationResult, list[str] | None] = (_NOT_CONNECTED, None)
         return self._read(("list", guid), lambda: self._directory.resolve_distribution_list(guid, domain), away)
 
-    def format_name_at(self, path: str) -> str | None:
-        return self._call(lambda: self._directory.format_name_at(path), None)
+    def format_name_at(self, path: str) -> tuple[DirectoryOperationResult, str | None]:
+        away: tuple[DirectoryOperationResult, str | None] = (_NOT_CONNECTED, None)
+        return self._call(lambda: self._directory.format_name_at(path), away)
 
     def acting_for(self, account: str) -> CachedDirectory | None:
         # Its user is about to change something.

@@ -45,6 +45,10 @@ PAGE_SIZE: Final = 500
 # MiB.
 MAX_MESSAGE: Final = 16 << 20
 _LENGTH: Final = struct.Struct(">I")
+_MEANINGS: Final[dict[int, str]] = {
+    ResultCode.INVALID_CREDENTIALS: "the name or the password is wrong",
+    ResultCode.INSUFFICIENT_ACCESS_RIGHTS: "this account has no right to do that",
+}
 
 
 class ConnectionFailed(Exception):
@@ -55,7 +59,8 @@ class LdapRefused(Exception):
     """The server answered with a result code other than success."""
 
     def __init__(self, code: int, diagnostic: str, what: str) -> None:
-        super().__init__(f"{what}: LDAP result {code}{f' ({diagnostic})' if diagnostic else ''}")
+        meaning = _MEANINGS.get(code, f"LDAP result {code}")
+        super().__init__(f"{what}: {meaning}{f' ({diagnostic.strip()})' if diagnostic else ''}")
         self.code = code
 
 
@@ -88,7 +93,7 @@ class LogOn:
     def __str__(self) -> str:
         if self.acts_for:
             return f"{self.acts_for} (by {self.user})"
-        return self.user or "the tickets of this process"
+        return self.user or "the owner of the Kerberos tickets of this process (kinit)"
 
 
 class LdapConnection:
@@ -149,7 +154,7 @@ class LdapConnection:
             protection = spnego.ContextReq.integrity | spnego.ContextReq.confidentiality
             if context.context_attr & protection != protection:
                 raise ConnectionFailed(f"bind as {log_on} to {self.host}: the server does not sign and seal")
-        except SpnegoError as error:
+        except _log_on_errors() as error:
             raise ConnectionFailed(f"bind as {log_on} to {self.host}: {error}") from None
         self._context = context
 
@@ -251,6 +256,18 @@ class LdapConnection:
         if not data:
             raise ConnectionResetError("the server closed the connection")
         return data
+
+
+def _log_on_errors() -> tuple[type[Exception], ...]:
+    """Return what pyspnego raises if a log-on fails.
+
+    If an account gets no ticket, for example because its key is wrong, that is the error of krb5.
+    """
+    try:
+        import krb5
+    except ImportError:
+        return (SpnegoError,)
+    return (SpnegoError, krb5.Krb5Error)
 
 
 def _context(log_on: LogOn, host: str, wanted: spnego.ContextReq) -> Any:  # noqa: ANN401 (pyspnego's)

@@ -487,9 +487,6 @@ class LdapDirectory:
     # 3.1.6.8, 3.1.6.9 Queue aliases and distribution lists
     # ----------------------------------------------
 
-    def resolve_queue_alias(self, full_path: str) -> tuple[DirectoryOperationResult, str | None]:
-        return self._answer(lambda: distribution.resolve_alias(self.operations, full_path))
-
     def resolve_distribution_list(
         self,
         guid: uuid.UUID,
@@ -501,8 +498,8 @@ class LdapDirectory:
 
         return self._answer(members)
 
-    def format_name_at(self, path: str) -> str | None:
-        return self._answer(lambda: distribution.format_name_at(self.operations, without_server(path)))[1]
+    def format_name_at(self, path: str) -> tuple[DirectoryOperationResult, str | None]:
+        return self._answer(lambda: distribution.format_name_at(self.operations, without_server(path)))
 
     # Servers and accounts
     # -------------------------------------------------------------------------------------------

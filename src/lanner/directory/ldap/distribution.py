@@ -26,7 +26,10 @@ def resolve_alias(operations: LdapOperations, path: str) -> str:
 
 
 def resolve_list(operations: LdapOperations, guid: uuid.UUID) -> list[str]:
-    """Do Resolve Distribution List (3.1.6.9): all of it, or Refused. Each list is expanded once."""
+    """3.1.6.9 Resolve Distribution List: return all its queues, or raise Refused.
+
+    Each list is expanded once, even if lists contain each other.
+    """
     return _resolve(operations, guid, set())
 
 
@@ -52,7 +55,7 @@ def _resolve(operations: LdapOperations, guid: uuid.UUID, seen: set[uuid.UUID]) 
 
 
 def format_name_at(operations: LdapOperations, path: str) -> str:
-    """Return the format name of an object at a path that can be sent to (MC-MQAC 3.12.6.1)."""
+    """Return the format name with which to send to the object at a path (MC-MQAC 3.12.6.1)."""
     found = operations.get(path, ("objectClass",))
     match class_of(found):
         case "msmqqueue":

@@ -44,6 +44,8 @@ class ResultCode(enum.IntEnum):
     SASL_BIND_IN_PROGRESS = 14
     NO_SUCH_ATTRIBUTE = 16
     NO_SUCH_OBJECT = 32
+    INVALID_CREDENTIALS = 49
+    INSUFFICIENT_ACCESS_RIGHTS = 50
     ENTRY_ALREADY_EXISTS = 68
 
 
@@ -276,7 +278,7 @@ def pack(message_id: int, request: Request, controls: Sequence[Control] = ()) ->
 
 @dataclass(frozen=True, slots=True)
 class FoundEntry:
-    """One object of a search: its values as octets, by the server's names for them."""
+    """One object that a search found: octet values, keyed by the server's attribute names."""
 
     dn: str
     values: dict[str, list[bytes]]

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict
 
 from lanner.aio import QueueManager
 from lanner.http.api.queues import NewQueue, QueueChanges, create_queue, described
 from lanner.http.sessions import Manager
-from lanner.model.errors import InvalidParameter, QueueExists, StatusError
+from lanner.model.errors import AccessDenied, InvalidParameter, QueueExists, StatusError
 from lanner.security.access_lists import AccessList
 from lanner.security.roles import Role
 
@@ -96,13 +96,20 @@ def _portable(access: AccessList) -> dict[str, list[str]] | str | None:
     return accounts
 
 
-@router.post("/definitions")
+async def _administrators_only(qm: Manager) -> None:
+    """Refuse others before the document is checked, which may take seconds."""
+    who = await qm.who_am_i()
+    if not who["administrator"]:
+        raise AccessDenied(f"{who['user']} is no administrator, and cannot import definitions")
+
+
+@router.post("/definitions", dependencies=[Depends(_administrators_only)])
 async def import_(qm: Manager, definitions: Definitions) -> dict[str, Any]:
     """Create what is missing, and change what exists.
 
     Nothing is deleted; refused definitions are reported.
     """
-    # Raises AccessDenied for users who are not administrators, before anything is done.
+    # Raises AccessDenied for tokens that may not.
     known = {user["name"].casefold() for user in await qm.users()}
     done: dict[str, list[str]] = {"created": [], "changed": []}
     refused: list[dict[str, str]] = []

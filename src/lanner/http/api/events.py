@@ -41,9 +41,18 @@ async def events(
 
 
 @router.get("/events/trace")
-async def trace(qm: Manager, message: str, limit: Annotated[int, Query(ge=1, le=1000)] = 1000) -> dict[str, Any]:
-    """The events here of one message and its acknowledgments, by its id."""
-    return await qm.events(0, limit=limit, message=message)
+async def trace(
+    qm: Manager,
+    message: str,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
+    after: Annotated[int, Query(ge=0, description="`after` of the answer before.")] = 0,
+) -> dict[str, Any]:
+    """The events here of one message and its acknowledgments, by its id.
+
+    One answer covers at most 100,000 events of the log. If its `after` is less than `newest`, pass
+    it to continue.
+    """
+    return await qm.events(after, limit=limit, message=message)
 
 
 async def _follow(request: Request, qm: QueueManager, told: dict[str, Any]) -> AsyncIterator[str]:

@@ -69,7 +69,9 @@ async def queues(
     page_size: Annotated[int, Query(ge=1, le=1000)] = 100,
     name: Annotated[str, Query(description="A part of the name, or a pattern with * and ?.")] = "",
     sort: Annotated[str, Query(description="A column; with - before it, backwards.")] = "name",
-    columns: Annotated[str, Query(description="Names of columns, with commas between them.")] = "",
+    columns: Annotated[
+        str, Query(description="Names of columns, with commas between them. `oldest` needs a page of at most 100.")
+    ] = "",
 ) -> dict[str, Any]:
     """One page of the queues that the user may see."""
     wanted = [one.strip() for one in columns.split(",") if one.strip()]

@@ -154,7 +154,7 @@ async def _certificates(request: Request, visitor: Looking, error: LannerError |
     try:
         rows, accounts = await asyncio.gather(manager.certificates(), manager.users())
     except AccessDenied as refused:
-        heading = "Certificates are for administrators"
+        heading = "You may not see certificates"
         return await render(request, visitor, "denied.html", status=403, heading=heading, text=str(refused))
     return await render(
         request,

@@ -19,7 +19,7 @@ async def sessions(request: Request, visitor: Looking) -> Response:
     try:
         rows = await visitor.manager.sessions()
     except AccessDenied as error:
-        heading = "Sessions are for administrators"
+        heading = "You may not see sessions"
         return await render(request, visitor, "denied.html", status=403, heading=heading, text=str(error))
     return await render(request, visitor, "sessions.html", rows=rows)
 

@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
+# The seconds to be received below which a returned message expires at once.
+_LEAST_TIME: Final = 1
 QUEUES: Final = {"ordinary": "system$;DEADLETTER", "transactional": "system$;DEADXACT"}
-# Reasons are counted among this many dead letters; a page with more says so.
+# The maximum number of dead letters among which reasons are counted, and that one step returns. If
+# there are more, the pages say so.
 _COUNTED: Final = 1000
 
 
@@ -48,7 +51,7 @@ async def dead_letters(
             chosen = None if message is None else await show_message(queue, message, form, whole=whole)
     except AccessDenied as error:
         return await render(
-            request, visitor, "denied.html", status=403, heading="Dead letters are for administrators", text=str(error)
+            request, visitor, "denied.html", status=403, heading="You may not see dead letters", text=str(error)
         )
     return await render(
         request,
@@ -61,6 +64,7 @@ async def dead_letters(
         reasons=reasons,
         listing=listing,
         page_size=PAGE,
+        counted=_COUNTED,
         chosen=chosen,
         lookup_id=message,
         name=QUEUES[which],
@@ -106,11 +110,14 @@ async def choose(
         rows=rows,
         failing=sum(row["problem"] is not None for row in rows),
         outcome=None,
+        most=_COUNTED,
     )
 
 
 async def _problem(manager: QueueManager, letter: ReceivedMessage) -> str | None:
     """Return why a message would fail again, as far as this queue manager can tell."""
+    if letter.time_to_be_received is not None and letter.time_to_be_received < _LEAST_TIME:
+        return "it would expire again at once: give it a new time to be received"
     name = letter.destination_queue
     if name is None:
         return "it names no destination"
@@ -153,5 +160,5 @@ async def give_back(
         return done(visitor, back, f"{plural(returned, 'message')} returned. None was refused")
     outcome: dict[str, Any] = {"returned": returned, "refused": refused}
     return await render(
-        request, visitor, "return.html", status=409, which=which, chosen=[], rows=[], failing=0, outcome=outcome
+        request, visitor, "return.html", status=409, which=which, chosen=[], rows=[], failing=0, outcome=outcome, most=0
     )

@@ -56,6 +56,8 @@ async def samples(visitor: Looking, queue: str | None = None, span: int = 900) -
 @router.get("/live")
 async def live(request: Request, visitor: Looking, queue: str | None = None) -> Response:
     """Return the stream of a tab."""
+    if queue is not None:
+        visitor.sampler.watch(queue)
     return StreamingResponse(_events(request, visitor.sampler, queue), media_type="text/event-stream")
 
 
@@ -89,7 +91,7 @@ def _values(sample: Sample, sampler: Sampler, queue: str | None) -> dict[str, st
             values |= {"i": number(rate.into), "o": number(rate.out), "j": number(row["journal_messages"])}
         return values
     values |= {
-        "messages": number(sample.total(None)[0]),
+        "messages": number(sample.messages),
         "in": number(rate.into),
         "out": number(rate.out),
         "waiting": number(sum(one["messages"] for one in sample.outgoing)),

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from lanner.http.api.definitions import Definitions, export, import_
 from lanner.http.console.confirming import Question, ask
 from lanner.http.console.page import done, explain, render
+from lanner.http.console.samples import every_queue
 from lanner.http.console.visiting import Looking, PageRoute
 from lanner.model.errors import AccessDenied, LannerError
 
@@ -41,7 +42,7 @@ async def _page(
     try:
         told, about = await asyncio.gather(manager.settings(), manager.status())
     except AccessDenied as refused:
-        heading = "Settings are for administrators"
+        heading = "You may not see the settings"
         return await render(request, visitor, "denied.html", status=403, heading=heading, text=str(refused))
     return await render(
         request,
@@ -152,7 +153,8 @@ async def bring_in(
         place = ".".join(map(str, wrong["loc"]))
         return await _page(request, visitor, error=(f"{place or 'the file'}: {wrong['msg']}", ""), given=text)
     if not confirmed:
-        here = {one["name"].partition("\\")[2].casefold() for one in (await visitor.sampler.latest()).rows}
+        known = await every_queue(visitor.manager, await visitor.sampler.latest())
+        here = {one["name"].partition("\\")[2].casefold() for one in known}
         users = {one["name"].casefold() for one in await visitor.manager.users()}
         new = [one.name for one in found.queues if one.name.partition("\\")[2].casefold() not in here]
         strangers = [one.name for one in found.users if one.name.casefold() not in users]

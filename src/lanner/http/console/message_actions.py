@@ -20,10 +20,11 @@ from lanner.host.finding import MAX_FOUND
 from lanner.http.console.browsing import SCANNED, Filter, open_outgoing, open_queue, show_message
 from lanner.http.console.message_bodies import text_of
 from lanner.http.console.page import chosen as counted
-from lanner.http.console.page import done, explain, lookup_ids, queue_url, render, short_name
+from lanner.http.console.page import done, explain, local_name, lookup_ids, queue_url, render, short_name
+from lanner.http.console.samples import every_queue
 from lanner.http.console.visiting import Looking, PageRoute
 from lanner.model.enums import Acknowledgements
-from lanner.model.errors import LannerError, MessageNotFound
+from lanner.model.errors import InvalidParameter, LannerError, MessageNotFound
 from lanner.wire.body_types import VT_BSTR
 
 if TYPE_CHECKING:
@@ -264,6 +265,7 @@ async def choose(
     async with await _queue(visitor.manager, name, part) as queue:
         wanted = Filter(find, place, age)
         found = await _found(queue, wanted) if action.startswith(EVERYTHING) else lookup_ids(message or [])
+        told = await _told(queue, name, part)
     action = action.removeprefix(EVERYTHING)
     if not found:
         raise MessageNotFound("no message is selected, or the filter finds none: nothing was done")
@@ -276,9 +278,23 @@ async def choose(
         "error": None,
     }
     if action in ("move", "copy"):
-        return await render(request, visitor, "move.html", action=action, target="", **values)
+        known = await _known_targets(visitor)
+        return await render(request, visitor, "move.html", action=action, target="", known=known, **values)
     typed = short_name(name) if len(found) > TYPED else ""
-    return await render(request, visitor, "delete_messages.html", typed=typed, **values)
+    return await render(request, visitor, "delete_messages.html", typed=typed, **told, **values)
+
+
+async def _told(queue: Queue, name: str, part: str) -> dict[str, bool]:
+    """Return the effects of removing messages, for the page that asks for confirmation.
+
+    `tells`: senders get negative acknowledgments. `keeps`: messages can become dead letters.
+
+    A message that was in a queue of this computer becomes a dead letter only if it was sent in a
+    transaction; one for another computer does in any case.
+    """
+    tells = part != "journal" and not name.lower().startswith("system$")
+    # None for an outgoing queue, which is of neither kind.
+    return {"tells": tells, "keeps": tells and await queue.is_transactional() is not False}
 
 
 async def _found(queue: Queue, wanted: Filter) -> list[int]:
@@ -309,12 +325,19 @@ async def move(
     """Move or copy messages to any queue."""
     chosen = lookup_ids(message)
     target = target.strip()
+    known = await _known_targets(visitor)
+    is_subqueue = "\\" not in target and "=" not in target
     async with await _queue(visitor.manager, name, part) as queue:
         try:
-            if action == "copy":
-                await queue.copy_many(chosen, target)
+            if is_subqueue:
+                _refuse_ambiguous(target, known)
+                to = visitor.manager.open(f"{queue.path_name.partition(';')[0]};{target.removeprefix(';')}")
             else:
-                await queue.move_many(chosen, target)
+                to = visitor.manager.open(target)
+            if action == "copy":
+                await queue.copy_many(chosen, to)
+            else:
+                await queue.move_many(chosen, to)
         except LannerError as error:
             return await render(
                 request,
@@ -326,13 +349,30 @@ async def move(
                 part=part,
                 messages=chosen,
                 target=target,
+                known=known,
                 filter=Filter(),
                 most=MOST,
                 error=explain(error),
             )
+    if is_subqueue:
+        target = f"{name.partition(';')[0]};{target.removeprefix(';')}"
     word = "copied" if action == "copy" else "moved"
     back = queue_url(name, tab=part)
     return done(visitor, back, f"{counted(len(chosen))} {word}", name=target, href=queue_url(target))
+
+
+async def _known_targets(visitor: Visitor) -> list[str]:
+    """Return the names of the queues here."""
+    rows = await every_queue(visitor.manager, await visitor.sampler.latest())
+    return sorted(local_name(row["name"]) for row in rows)
+
+
+def _refuse_ambiguous(target: str, known: list[str]) -> None:
+    """Raise InvalidParameter for a name that a user may mean as that of a queue."""
+    queue = next((one for one in known if short_name(one).casefold() == target.casefold()), None)
+    if queue is not None:
+        whole = queue if "\\" in queue else f".\\{queue}"
+        raise InvalidParameter(f"{target} is a queue here: write {whole} for it, or ;{target} for a subqueue")
 
 
 # Saving
@@ -379,7 +419,9 @@ async def delete_messages(
     typed: Text = "",
 ) -> Response:
     chosen = lookup_ids(message)
-    values = {"name": name, "part": part, "messages": chosen, "filter": Filter(), "most": MOST}
+    async with await _queue(visitor.manager, name, part) as queue:
+        told = await _told(queue, name, part)
+    values = {"name": name, "part": part, "messages": chosen, "filter": Filter(), "most": MOST, **told}
     needed = short_name(name) if len(chosen) > TYPED else ""
     if needed and typed != needed:
         error = ("The name does not fit: nothing was deleted.", "")
@@ -404,6 +446,7 @@ async def _purge_page(
 ) -> Response:
     async with await _queue(visitor.manager, name, part) as queue:
         attributes = await queue.attributes()
+        told = await _told(queue, name, part)
         oldest = None
         if attributes.message_count:
             try:
@@ -418,6 +461,7 @@ async def _purge_page(
         status=200 if error is None else 409,
         name=name,
         part=part,
+        **told,
         count=attributes.message_count,
         octets=attributes.total_bytes,
         oldest=oldest,
@@ -436,11 +480,19 @@ async def purge(
         return await _purge_page(request, visitor, name, part, ("The name does not fit: nothing was removed.", ""))
     async with await _queue(visitor.manager, name, part) as queue:
         now = await queue.count()
-        if abs(now - count) > max(1, count // 10):
-            told = f"Nothing was removed: there were {count:,} messages when you looked, and there are {now:,} now."
-            return await _purge_page(request, visitor, name, part, (told, ""))
+        if _has_changed(count, now):
+            return await _purge_page(request, visitor, name, part, (f"Nothing was removed: {_changed(count, now)}", ""))
         removed = await queue.purge()
     return done(visitor, queue_url(name, tab=part), f"{counted(removed)} removed")
+
+
+def _has_changed(count: int, now: int) -> bool:
+    """Return whether the number of messages has changed by more than a tenth since it was shown."""
+    return abs(now - count) > max(1, count // 10)
+
+
+def _changed(count: int, now: int) -> str:
+    return f"there were {count:,} messages when you looked, and there are {now:,} now."
 
 
 @router.get("/queue/delete")
@@ -458,6 +510,7 @@ async def _delete_page(request: Request, visitor: Visitor, name: str, error: tup
         "queue_delete.html",
         status=200 if error is None else 409,
         name=name,
+        transactional=attributes.transactional,
         count=attributes.message_count,
         octets=attributes.total_bytes,
         journal=0 if journal is None else journal.message_count,
@@ -468,9 +521,15 @@ async def _delete_page(request: Request, visitor: Visitor, name: str, error: tup
 
 
 @router.post("/queue/delete")
-async def delete_queue(request: Request, visitor: Looking, name: Text, typed: Text = "") -> Response:
+async def delete_queue(
+    request: Request, visitor: Looking, name: Text, count: Annotated[int, Form()], typed: Text = ""
+) -> Response:
     if typed != short_name(name):
         return await _delete_page(request, visitor, name, ("The name does not fit: nothing was deleted.", ""))
+    async with open_queue(visitor.manager, name) as queue:
+        now = await queue.count()
+    if _has_changed(count, now):
+        return await _delete_page(request, visitor, name, (f"Nothing was deleted: {_changed(count, now)}", ""))
     await visitor.manager.delete_queue(name)
     return done(visitor, "/queues", f"Queue {short_name(name)} deleted")
 

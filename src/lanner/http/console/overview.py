@@ -57,7 +57,7 @@ def alarms(sample: Sample, findings: list[dict[str, Any]], *, is_online: bool, n
             title = f"{short_name(row['name'])} has used {share} % of its quota."
             state = "bad" if share >= 100 else "warn"
             found.append(Alarm(state, title, text, "Open queue", queue_url(local_name(row["name"]))))
-    # The last two are about the past, and nobody could make them go away.
+    # The last two are about the past, and no action would clear them.
     handled = {"dead letters", "outgoing", "quotas", "refusals", "peers"}
     for finding in findings:
         if finding["verdict"] in ("WARN", "FAIL") and finding["check"] not in handled:

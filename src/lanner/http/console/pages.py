@@ -6,12 +6,12 @@ These are the overview, queues, outgoing queues, peers, transactions, doctor, tr
 from __future__ import annotations
 
 import asyncio
-import fnmatch
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from fastapi import APIRouter, Form, Request
 from starlette.responses import RedirectResponse, Response
 
+from lanner.host.name_patterns import name_pattern
 from lanner.http.console import overview as summary
 from lanner.http.console.confirming import Question, ask
 from lanner.http.console.overview import destination, quota_share
@@ -28,6 +28,7 @@ from lanner.http.console.page import (
 )
 from lanner.http.console.past import SPANS, last_rate, past, span_of, spark, trend
 from lanner.http.console.peers_picture import draw
+from lanner.http.console.samples import every_queue, oldest_arrivals
 from lanner.http.console.sites_picture import draw_sites
 from lanner.http.console.visiting import Looking, PageRoute
 from lanner.http.console.words import number, percent, plural, size
@@ -37,7 +38,7 @@ from lanner.model.errors import AccessDenied, LannerError, MessageNotFound
 if TYPE_CHECKING:
     from lanner.client._async.queue_manager import QueueManager
     from lanner.http.console.page import Visitor
-    from lanner.http.console.samples import Sample, Sampler
+    from lanner.http.console.samples import Sampler
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 Document = dict[str, Any]
@@ -100,7 +101,7 @@ async def overview(request: Request, visitor: Looking, span: int = 900) -> Respo
         headline=summary.headline(len(found)),
         checks=len(findings),
         in_order=sum(one["verdict"] not in ("WARN", "FAIL") for one in findings),
-        messages=sample.total(None)[0],
+        messages=sample.messages,
         dead_letters=sample.dead_letters,
         stuck=sum(map(is_stuck, sample.outgoing)),
         rate=sampler.rate() if len(sampler.samples) >= _ENOUGH else last_rate(before),
@@ -108,7 +109,7 @@ async def overview(request: Request, visitor: Looking, span: int = 900) -> Respo
         oldest=oldest,
         span=span,
         spans=SPANS,
-        rows=rows,
+        queues=sample.queues,
         busiest=[(row, spark(points)) for row, points in busiest],
         room=_room(status),
     )
@@ -153,9 +154,9 @@ async def queues(
     page: int = 0,
 ) -> Response:
     sampler = visitor.sampler
-    sample = await sampler.latest()
+    known = await every_queue(visitor.manager, await sampler.latest())
     kind = kind if kind in _KINDS else "private"
-    every = {key: _rows(sample, sampler, key) for key in ("private", "public")}
+    every = {key: _rows(known, sampler, key) for key in ("private", "public")}
     every["system"] = await _system_rows(visitor.manager) if visitor.sees_all else []
     matching = [row for row in every[kind] if _matches(row, find)]
     shown = {
@@ -172,7 +173,7 @@ async def queues(
         visitor,
         "queues.html",
         part="queue_rows.html",
-        rows=await _with_first(visitor.manager, rows[first : first + _PAGE]),
+        rows=await _with_oldest(visitor.manager, rows[first : first + _PAGE]),
         found=len(rows),
         first=first,
         page=page,
@@ -187,9 +188,9 @@ async def queues(
     )
 
 
-def _rows(sample: Sample, sampler: Sampler, kind: str) -> list[Document]:
+def _rows(known: list[Document], sampler: Sampler, kind: str) -> list[Document]:
     rows = []
-    for row in sample.rows:
+    for row in known:
         if row["kind"] != kind:
             continue
         share = quota_share(row)
@@ -223,6 +224,7 @@ async def _system_rows(manager: QueueManager) -> list[Document]:
         rows.append(
             {
                 "name": name,
+                "kind": "system",
                 "label": label,
                 "messages": attributes.message_count,
                 "bytes": attributes.total_bytes,
@@ -246,8 +248,8 @@ _NO_RATE: Final = _NoRate()
 
 def _matches(row: Document, find: str) -> bool:
     pattern = find.casefold()
-    pattern = pattern if "*" in pattern or "?" in pattern else f"*{pattern}*"
-    return any(fnmatch.fnmatchcase(text.casefold(), pattern) for text in (short_name(row["name"]), row["label"]))
+    fits = name_pattern(pattern if "*" in pattern or "?" in pattern else f"*{pattern}*")
+    return any(fits(text.casefold()) for text in (short_name(row["name"]), row["label"]))
 
 
 def _order(sort: str) -> Any:  # noqa: ANN401 (a key of sorted)
@@ -262,19 +264,20 @@ def _order(sort: str) -> Any:  # noqa: ANN401 (a key of sorted)
     return keys.get(sort, lambda row: (urgency.get(row["state"], 2), -row["messages"], row["name"].casefold()))
 
 
-async def _with_first(manager: QueueManager, rows: list[Document]) -> list[Document]:
-    """Add when the first message of each queue arrived; this peeks at each non-empty queue."""
+async def _with_oldest(manager: QueueManager, rows: list[Document]) -> list[Document]:
+    """Add when the oldest message of each queue arrived; of a system queue the first one."""
+    known = await oldest_arrivals(manager, [row["name"] for row in rows if row["messages"]])
 
-    async def first(row: Document) -> Document:
-        if not row["messages"]:
-            return {**row, "first": None}
+    async def oldest(row: Document) -> Document:
+        if row["kind"] != "system" or not row["messages"]:
+            return {**row, "oldest": known.get(row["name"])}
         try:
-            async with manager.open(local_name(row["name"])) as queue:
-                return {**row, "first": (await queue.peek_by_lookup_id(0, "first")).arrived_time}
+            async with manager.open(row["name"]) as queue:
+                return {**row, "oldest": (await queue.peek_by_lookup_id(0, "first")).arrived_time}
         except (MessageNotFound, AccessDenied):
-            return {**row, "first": None}
+            return {**row, "oldest": None}
 
-    return list(await asyncio.gather(*map(first, rows)))
+    return list(await asyncio.gather(*map(oldest, rows)))
 
 
 @router.get("/queues/create")
@@ -333,7 +336,8 @@ async def find_anything(visitor: Looking, what: str = "") -> Response:
     if "\\" in what and what.partition("\\")[2].isdecimal():
         return RedirectResponse(url("/trace", message=what), 303)
     sample = await visitor.sampler.latest()
-    names = {local_name(row["name"]).casefold(): local_name(row["name"]) for row in sample.rows}
+    known = await every_queue(visitor.manager, sample)
+    names = {local_name(row["name"]).casefold(): local_name(row["name"]) for row in known}
     exact = names.get(what.casefold()) or names.get(f"private$\\{what}".casefold())
     if exact is not None:
         return RedirectResponse(queue_url(exact), 303)
@@ -352,7 +356,7 @@ async def outgoing(request: Request, visitor: Looking, name: str = "") -> Respon
     try:
         documents = await visitor.manager.outgoing()
     except AccessDenied as error:
-        return await _denied(request, visitor, "Outgoing queues are for administrators", error)
+        return await _denied(request, visitor, "You may not see outgoing queues", error)
     rows = sorted(map(_outgoing_row, documents), key=lambda row: (not row["stuck"], -row["messages"], row["name"]))
     chosen = next((row for row in rows if row["name"].lower() == name.lower()), None)
     if chosen is None and rows and rows[0]["stuck"]:
@@ -444,7 +448,7 @@ async def peers(request: Request, visitor: Looking, view: str = "sessions") -> R
             manager.peers(), manager.status(), manager.outgoing(), _enterprise(manager)
         )
     except AccessDenied as error:
-        return await _denied(request, visitor, "Peers are for administrators", error)
+        return await _denied(request, visitor, "You may not see other computers", error)
     rows = peer_rows(known, status, waiting)
     rows.sort(key=lambda row: (row["pill"] != "bad", not row["conflicts"], -row["waiting"], row["name"].casefold()))
     stuck = frozenset(row["name"].casefold() for row in rows if row["pill"] == "bad")
@@ -570,7 +574,7 @@ async def transactions(request: Request, visitor: Looking) -> Response:
     try:
         rows = await visitor.manager.transactions()
     except AccessDenied as error:
-        return await _denied(request, visitor, "Transactions are for administrators", error)
+        return await _denied(request, visitor, "You may not see transactions", error)
     return await render(request, visitor, "transactions.html", rows=rows)
 
 
@@ -594,12 +598,23 @@ async def end_transaction(
     return done(visitor, "/transactions", f"{plural(len(ended), 'part')} of the transaction {word}")
 
 
+# The pages that help with a check of the doctor, and their names.
+_REMEDIES: Final = {
+    "dead letters": ("/deadletters", "Dead letters"),
+    "outgoing": ("/outgoing", "Outgoing queues"),
+    "quotas": ("/queues?show=attention", "Queues that need attention"),
+    "certificates": ("/certificates", "Certificates"),
+    "transactions": ("/transactions", "Transactions"),
+    "peers": ("/peers", "Peers"),
+}
+
+
 @router.get("/doctor")
 async def doctor(request: Request, visitor: Looking) -> Response:
     try:
         findings = await visitor.manager.examine(files=True)
     except AccessDenied as error:
-        return await _denied(request, visitor, "The doctor is for administrators", error)
+        return await _denied(request, visitor, "You may not ask the doctor", error)
     order = {"FAIL": 0, "WARN": 1}
     findings.sort(key=lambda one: order.get(one["verdict"], 2))
-    return await render(request, visitor, "doctor.html", findings=findings)
+    return await render(request, visitor, "doctor.html", findings=findings, pages=_REMEDIES)

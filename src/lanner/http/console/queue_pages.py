@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -12,7 +13,7 @@ from lanner.http.console.browsing import Filter, Listing, list_messages, open_ou
 from lanner.http.console.confirming import Question, ask
 from lanner.http.console.page import done, explain, here_name, local_name, queue_url, render, shell
 from lanner.http.console.past import SPANS, last_rate, past, span_of, trend
-from lanner.http.console.samples import Rate
+from lanner.http.console.samples import Rate, oldest_arrivals
 from lanner.http.console.visiting import Looking, PageRoute
 from lanner.http.console.words import percent
 from lanner.model.enums import INFINITE, QueuePrivacyLevel
@@ -61,9 +62,32 @@ async def queue_page(
     whole: bool = False,
     span: int = 900,
 ) -> Response:
-    manager = visitor.manager
-    tab = tab if tab in TABS else "messages"
     wanted = Filter(find, place if place in ("label", "body", "condition") else "label", age)
+    tab = tab if tab in TABS else "messages"
+    return await _show(
+        request, visitor, name, tab, wanted, after=after, message=message, form=form, whole=whole, span=span
+    )
+
+
+async def _show(
+    request: Request,
+    visitor: Visitor,
+    name: str,
+    tab: str,
+    wanted: Filter,
+    *,
+    after: int | None = None,
+    message: int | None = None,
+    form: str | None = None,
+    whole: bool = False,
+    span: int = 900,
+    refused_change: dict[str, Any] | None = None,
+) -> Response:
+    """Return the page of a queue.
+
+    `refused_change` is a change of its access list that was refused, for another try.
+    """
+    manager = visitor.manager
     outgoing = await _outgoing(manager, name)
     queue = open_queue(manager, name) if outgoing is None else outgoing
     shown = queue.journal if tab == "journal" else queue
@@ -99,12 +123,14 @@ async def queue_page(
         if len(visitor.sampler.samples) < _ENOUGH:
             values["rate"] = last_rate(before)
         values |= {"trend": trend(before), "span": span_of(span), "spans": SPANS}
-        values["first"] = await _first(queue) if attributes.message_count else None
+        values |= await _waiting(manager, queue, attributes)
         if tab in ("messages", "journal"):
             values |= await _messages(shown, wanted, after)
         elif tab == "access":
             values["access"] = await _access(queue)
-    return await render(request, visitor, "queue.html", rights=RIGHTS, **values)
+    change = refused_change or {"verb": "grant", "who": "", "rights": [], "error": None}
+    status = 200 if refused_change is None else 409
+    return await render(request, visitor, "queue.html", status=status, rights=RIGHTS, change=change, **values)
 
 
 async def _outgoing(manager: QueueManager, name: str) -> Queue | None:
@@ -115,12 +141,19 @@ async def _outgoing(manager: QueueManager, name: str) -> Queue | None:
     return await open_outgoing(manager, name) if "=" in name else None
 
 
-async def _first(queue: Queue) -> dt.datetime | None:
-    """Return when the message that will be received next arrived."""
-    try:
-        return (await queue.peek_by_lookup_id(0, "first")).arrived_time
-    except StatusError:
-        return None
+async def _waiting(manager: QueueManager, queue: Queue, attributes: QueueObject) -> dict[str, Any]:
+    """Return when the oldest message arrived.
+
+    If the queue manager does not report it, the message that will be received next counts.
+    """
+    path = attributes.pathname
+    known = await oldest_arrivals(manager, [path]) if path and attributes.message_count else {}
+    waits: float | dt.datetime | None = known.get(path)
+    is_oldest = waits is not None
+    if waits is None and attributes.message_count:
+        with contextlib.suppress(StatusError):
+            waits = (await queue.peek_by_lookup_id(0, "first")).arrived_time
+    return {"waits": waits, "is_oldest": is_oldest or not attributes.message_count}
 
 
 async def _messages(queue: Queue, wanted: Filter, after: int | None) -> dict[str, Any]:
@@ -162,7 +195,8 @@ async def _not_allowed(request: Request, visitor: Visitor, name: str, error: Acc
         visitor,
         "denied.html",
         status=403,
-        heading=f"You may not look into {local_name(name)}",
+        heading=f"You may not read {local_name(name)}",
+        send_to=name,
         text=str(error),
     )
 
@@ -198,16 +232,20 @@ async def change_access(
 ) -> Response:
     if verb == "revoke" and not rights and not confirmed:
         return await ask(request, visitor, _revoke_question(name, who, account or who))
-    async with open_queue(visitor.manager, name) as queue:
-        words = rights or []
-        if verb == "grant":
-            await queue.grant(who, *words)
-        elif verb == "deny":
-            await queue.deny(who, *words)
-        elif verb == "owner":
-            await queue.set_owner(who)
-        else:
-            await queue.revoke(who, *words)
+    words = rights or []
+    try:
+        async with open_queue(visitor.manager, name) as queue:
+            if verb == "grant":
+                await queue.grant(who, *words)
+            elif verb == "deny":
+                await queue.deny(who, *words)
+            elif verb == "owner":
+                await queue.set_owner(who)
+            else:
+                await queue.revoke(who, *words)
+    except StatusError as error:
+        refused = {"verb": verb, "who": account or who, "rights": words, "error": explain(error)}
+        return await _show(request, visitor, name, "access", Filter(), refused_change=refused)
     return done(visitor, queue_url(name, tab="access"), f"The access list was changed for {account or who}")
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from lanner.http.console.page import local_name, queue_url, render
+from lanner.http.console.samples import every_queue
 from lanner.http.console.visiting import Looking, PageRoute
 from lanner.http.console.words import class_name, moment, reason
 from lanner.model.enums import MessageClass
@@ -42,12 +44,16 @@ async def trace(request: Request, visitor: Looking, message: str = "", reports: 
     if message:
         sample = await visitor.sampler.latest()
         places: list[tuple[str, str, Queue]] = []
-        for row in sample.rows:
+        for row in await every_queue(manager, sample):
             name = local_name(row["name"])
             if row["messages"]:
                 places.append(("queue", name, manager.open(name)))
             if row["journal_messages"]:
                 places.append(("journal", name, manager.open(name).journal))
+            filled = [f"{name};{key}" for key, messages in row["subqueues"].items() if messages]
+            places += [("queue", one, manager.open(one)) for one in filled]
+        if visitor.sees_all:
+            places.append(("sent", "system$;JOURNAL", manager.system_journal))
         if sample.dead_letters:
             places += [("dead letters", one, manager.open(one)) for one in ("system$;DEADLETTER", "system$;DEADXACT")]
         if sample.outgoing:
@@ -72,9 +78,20 @@ async def trace(request: Request, visitor: Looking, message: str = "", reports: 
         reports=reports,
         steps=steps,
         searched=searched,
+        is_id=is_message_id(message),
         refused=refused,
         has_log=has_log,
     )
+
+
+def is_message_id(text: str) -> bool:
+    r"""Return whether a text is `guid\number`."""
+    guid, _, number = text.partition("\\")
+    try:
+        uuid.UUID(guid)
+    except ValueError:
+        return False
+    return number.isdecimal()
 
 
 async def _look(kind: str, name: str, queue: Queue, wanted: str) -> list[Document] | str:
@@ -91,12 +108,13 @@ async def _look(kind: str, name: str, queue: Queue, wanted: str) -> list[Documen
 def _step(kind: str, name: str, message: ReceivedMessage) -> Document:
     words = {
         "queue": f"Waits in {name}",
+        "sent": f"Was sent: {name} has the copy that its sender asked for",
         "journal": f"Was received from {name}: the journal has a copy",
         "dead letters": f"Became a dead letter: {reason(int(message.message_class)).lower()}",
         "outgoing": f"Waits for another computer in {name}",
     }
     tab = "journal" if kind == "journal" else ""
-    state = {"dead letters": "bad", "journal": "ok"}.get(kind, "clock")
+    state = {"dead letters": "bad", "journal": "ok", "sent": "ok"}.get(kind, "clock")
     href = queue_url(name, tab=tab, message=message.lookup_id)
     return {"at": message.arrived_time, "state": state, "title": words[kind], "text": message.label, "href": href}
 

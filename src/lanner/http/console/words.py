@@ -42,7 +42,7 @@ REASONS: Final[dict[int, tuple[str, str]]] = {
         "Queue was deleted",
         "Create the queue again, or return the message to another one.",
     ),
-    MessageClass.NACK_QUEUE_PURGED: ("Queue was purged", "Somebody removed the messages of the queue."),
+    MessageClass.NACK_QUEUE_PURGED: ("Queue was purged", "The messages of the queue were removed."),
     MessageClass.NACK_RECEIVE_TIMEOUT: ("Nobody received it in time", "Its time to be received ran out in the queue."),
     MessageClass.NACK_RECEIVE_TIMEOUT_AT_SENDER: ("Nobody received it in time", "Its time ran out at the sender."),
     MessageClass.NACK_RECEIVE_REJECTED: ("A program rejected it", "The receiving program refused the message."),
@@ -74,7 +74,7 @@ _WAYS: Final = (
     (
         "timed out",
         "does not answer",
-        "The computer is off, its address is another one now, or a firewall drops what comes to port 1801.",
+        "The computer is off, its address has changed, or a firewall drops packets to port 1801.",
     ),
     (
         "no route to host",

@@ -108,13 +108,13 @@ arrived_time            timestamp  read  ArrivalTime, whole seconds by the clock
 time_to_reach_queue     bigint     set   seconds from sent_time; 4294967295 is for ever
 time_to_be_received     bigint     set   seconds from sent_time; 4294967295 is for ever
 expires_at              timestamp  read  when it expires in this queue if it is not received; null: never
-last_move_time          timestamp  read  last move between subqueues, where the packet tells it
+last_move_time          timestamp  read  last move between subqueues, if the packet has it
 [delivery]
 priority                int        set   0 to 7; 0 for a transactional message
 delivery                int        read  0 express, 1 recoverable
 acknowledge             int        set   AcknowledgementsRequested: bits 1, 2, 4, 8
 journal                 int        set   1 dead-letter queue, 2 journal, 3 both
-trace                   int        set   1: reports of its way are asked for
+trace                   int        set   1: trace reports are requested
 hop_count               int        read  routing servers it has passed
 abort_count             int        read  aborted receives of it
 move_count              int        read  moves between subqueues
@@ -128,7 +128,7 @@ admin_format_name       string     set   AdministrationQueueFormatName; sent onl
 admin_multi             string     read  all administration queues, if there are several
 deadletter_format_name  string     set   the application's own dead-letter queue, a path name
 xact_status_format_name string     read  a connector's status queue; no packet carries it, always null
-report_queue_id         string     set   public queue for reports of its way
+report_queue_id         string     set   public queue for trace reports
 src_machine_id          string     read  queue manager that sent it
 dest_qm_id              string     read  queue manager it was sent to; null where the format name contains it
 connector_type          string     set   ConnectorTypeIdentifier

@@ -54,7 +54,7 @@ class ArrivalMarks:
                 self.mark()
             except LannerError as error:
                 # For example, the disk is full. A scan from a time on then reads more messages.
-                _LOG.warning("when messages came is not written down: %s", error)
+                _LOG.warning("arrival times are not recorded: %s", error)
             if self._is_over.wait(self._interval):
                 return
 

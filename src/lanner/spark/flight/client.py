@@ -47,14 +47,14 @@ MAX_TICKET: Final = 1 << 15
 # Not in the specification: octets of a record batch in a write; larger ones are split.
 _MAX_PIECE: Final = 4 << 20
 
-# Not in the specification: seconds within which a queue manager answers. One that does not counts
+# Not in the specification: seconds within which a queue manager must answer. Otherwise it counts
 # as down: its process hangs, or its computer has lost its power.
 PATIENCE: Final = 60.0
 # Actions that may take as long as they need, because there may be much to do.
 _LONG: Final = frozenset({"position", "acknowledge", "publish", "drop"})
-# Not in the specification: gRPC examines a connection on which a call waits after the first of
-# these milliseconds; more often is more than a server of gRPC allows. With the second one, the
-# kernel ends a connection whose data is not acknowledged for so long.
+# Not in the specification: milliseconds. `time`: between gRPC's checks of a connection on which a
+# call waits; a gRPC server allows no shorter interval. `timeout`: how long sent data may stay
+# unacknowledged before the kernel ends the connection.
 _CHANNEL: Final = (("grpc.keepalive_time_ms", 330_000), ("grpc.keepalive_timeout_ms", 20_000))
 
 Answer = dict[str, Any]
@@ -219,7 +219,7 @@ class FlightQueues:
                     position = reached
                     yield batch
             except (FlightFailed, ServiceNotAvailable, TicketRefused, TooBusy, EpochChanged) as error:
-                _LOG.info("%s; going on at %s", error, self.address)
+                _LOG.info("%s; continuing at %s", error, self.address)
             else:
                 return
             if position is not None:

@@ -47,17 +47,15 @@ _LOG = logging.getLogger(__name__)
 
 # RFC 9113 3.4: the first bytes of a client.
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-# Not in the specification: connections that have sent nothing; seconds until a connection must send
-# something; seconds of silence after which a connection may be closed to make room for another;
-# seconds to read the last bytes.
-_MAX_NEW: Final = 128
-_FIRST_WORD: Final = 10.0
-_QUIET: Final = 60.0
-_LINGER: Final = 10.0
+# Not in the specification: limits on connections; times are in seconds.
+_MAX_NEW: Final = 128  # connections that have sent nothing
+_FIRST_WORD: Final = 10.0  # until a connection must send something
+_QUIET: Final = 60.0  # of silence, after which a connection may be closed to make room for another
+_LINGER: Final = 10.0  # for the client to read the last bytes
 _READ_BUFFER: Final = 256 << 10
 _WRITE_HIGH_WATER: Final = 1 << 20
-# Not in the specification: octets of messages that have arrived in part. Of a client without a call
-# of an account: a request and the protocol buffers around it.
+# Not in the specification: octets of partially received messages. `_MAX_OF_STRANGER`, for a client
+# that has not made a call with an account, is a request and the protocol buffers around it.
 _MAX_OF_STRANGER: Final = MAX_SIZE + 0x1_0000
 _MAX_UNFINISHED: Final = 512 << 20
 _MAX_UNFINISHED_OF_STRANGERS: Final = 64 << 20

@@ -35,14 +35,12 @@ __all__ = ["ReaderPool", "Snapshots"]
 
 _LOG: Final = logging.getLogger(__name__)
 
-# Not in the specification: seconds between two checks; seconds of silence, or of one snapshot,
-# after which a process is killed; seconds before a failed process is restarted, at first and at
-# most; seconds that a process has to exit.
-_LOOK, _LOOK_FIRST = 1.0, 0.1
-MAX_SILENCE: Final = 60.0
-MAX_SNAPSHOT: Final = 30.0
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 60.0
-_END: Final = 2.0
+# Not in the specification: times, in seconds.
+_LOOK, _LOOK_FIRST = 1.0, 0.1  # between two checks; the latter while the processes start
+MAX_SILENCE: Final = 60.0  # after which a process is killed
+MAX_SNAPSHOT: Final = 30.0  # for which a process may keep one snapshot before it is killed
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 60.0  # before a failed process is restarted: at first, at most
+_END: Final = 2.0  # that a process has to exit
 # Not in the specification: seconds that a process may take to start on a busy machine; seconds that
 # the first caller waits for one.
 MAX_START: Final = 300.0
@@ -191,7 +189,7 @@ class ReaderPool:
             self._pauses[place] = _FIRST_PAUSE
         if reader.process.poll() is None:
             if now - reader.heard > (MAX_SILENCE if reader.condition else MAX_START):
-                _LOG.error("reader process %d says nothing: it is ended", reader.process.pid)
+                _LOG.error("reader process %d does not answer: it is ended", reader.process.pid)
                 reader.process.kill()
             return
         _LOG.error(

@@ -550,7 +550,7 @@ class FlightListener:
                 self._tokens.stop_waiting()
             ended = near is None or near.stop(STOP_SECONDS)
             if not (server.stop(STOP_SECONDS) and ended):
-                _LOG.warning("a Flight stream is still open: its reader does not read; going on without it")
+                _LOG.warning("a Flight stream is still open: its reader does not read; continuing without it")
                 self.has_stuck_stream = True
             if front is not None:
                 front.stop()

@@ -8,12 +8,12 @@ and rows to `lanner.spark.columnar`.
 from __future__ import annotations
 
 import dataclasses
-import fnmatch
 import json
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 import lanner.model.errors as model_errors
 from lanner.directory.topology import survey
+from lanner.host.name_patterns import name_pattern
 from lanner.host.operations import Operations
 from lanner.host.runtime import Runtime
 from lanner.host.stream_lags import Lag
@@ -40,6 +41,7 @@ from lanner.spark.columnar.values import BodyFormat
 from lanner.spark.flight.arrival_marks import ArrivalMarks
 from lanner.spark.flight.arrivals import Arrivals
 from lanner.spark.flight.errors import EpochChanged
+from lanner.spark.flight.gates import Gates
 from lanner.spark.flight.reader_pool import ReaderPool
 from lanner.spark.flight.readers import DEFAULT_LEASE, Lease, Readers
 from lanner.spark.flight.requests import MAX_EPOCH, Request
@@ -58,6 +60,8 @@ MAX_PARTITIONS: Final = 100_000
 # Not in the specification: octets of all tickets of one plan. Each ticket repeats the request.
 MAX_TICKETS_SIZE: Final = 32 << 20
 MICROSECONDS: Final = 1_000_000
+# Actions that look at many messages, and change nothing. One that waits takes its turns itself.
+_COMPUTING: Final = frozenset({"bounds", "measure", "position"})
 # Not in the specification: messages that are counted unless the caller sets a limit. Counting them
 # takes about a second.
 MAX_MEASURED: Final = 1_000_000
@@ -131,6 +135,7 @@ class Service:
         self._readers = Readers(runtime)
         self._writes = StagedWrites(runtime, settings)
         self._marks = ArrivalMarks(runtime)
+        self._gates = Gates()
         self._life = secrets.token_hex(4)
         self.near_socket: str | None = None  # the socket for programs on this machine
         self.actions: dict[str, tuple[Callable[[Operations, Request, Client], Answer], str]] = {
@@ -175,7 +180,11 @@ class Service:
             raise InvalidParameter(f"there is no action {action!r}; there are {', '.join(self.actions)}")
         request = Request.parse(body, f"action {action}")
         self._check_epoch(request)
-        return self.answer(self.actions[action][0](self.operations(identity), request, client))
+        run = partial(self.actions[action][0], self.operations(identity), request, client)
+        if action not in _COMPUTING:
+            return self.answer(run())
+        with self._gates.of(identity):
+            return self.answer(run())
 
     def _check_epoch(self, request: Request, *, is_needed: bool = False) -> None:
         epoch = request.number_or_none("epoch", MAX_EPOCH)
@@ -196,20 +205,22 @@ class Service:
         `pattern` matches names as in file name patterns.
         """
         operations = self.operations(identity)
+        fits = name_pattern(pattern.lower())
         with self._runtime.lock:
             names = [self._name(queue) for queue in self._runtime.engine.queue_manager.queue_collection.values()]
             if self._store.has_events:
                 names.append(EVENTS_NAME)
         for name in names:
-            if pattern and not fnmatch.fnmatchcase(name.lower(), pattern.lower()):
+            if pattern and not fits(name.lower()):
                 continue
-            try:
-                source = self._open(operations, name)
-            except (AccessDenied, QueueNotFound, IllegalFormatname):
-                # Names of outgoing queues come from messages. They may have characters that no
-                # client can write.
-                continue
-            about = self._about(source)
+            with self._gates.of(identity):
+                try:
+                    source = self._open(operations, name)
+                except (AccessDenied, QueueNotFound, IllegalFormatname):
+                    # Names of outgoing queues come from messages. They may have characters that no
+                    # client can write.
+                    continue
+                about = self._about(source)
             ticket = {"queue": name, "queue_id": source.identifier, "epoch": self._store.epoch}
             schema = RowSchema.select_events() if is_events(name) else RowSchema()
             yield name, Plan(schema, [ticket], source.message_count, source.total_bytes, about)
@@ -240,6 +251,10 @@ class Service:
 
     def plan(self, identity: Identity, command: bytes) -> Plan:
         """Cut the requested range into partitions of about equal size in bytes."""
+        with self._gates.of(identity):
+            return self._plan(identity, command)
+
+    def _plan(self, identity: Identity, command: bytes) -> Plan:
         request = Request.parse(command, "descriptor")
         self._check_epoch(request)
         target, least = request.number("partition_bytes", PARTITION_BYTES), request.number("min_partitions", 1)
@@ -455,18 +470,21 @@ class Service:
         wanted = request.objects("queues")
         if len(wanted) > MAX_POLLED_QUEUES:
             raise InvalidParameter(f"{len(wanted)} queues, at most {MAX_POLLED_QUEUES} in one call")
+        gate = self._gates.of(operations.identity)
         queues = []
-        for one in wanted:
-            queues.append(self._measured(operations, one))
-            one.done()
+        with gate:
+            for one in wanted:
+                queues.append(self._measured(operations, one))
+                one.done()
         request.done()
 
         expiries = self._expiries()
 
         def look() -> list[Range] | None:
             nonlocal expiries
-            expiries = self._expiries()
-            found = [measure(None) for _, _, measure in queues]
+            with gate:
+                expiries = self._expiries()
+                found = [measure(None) for _, _, measure in queues]
             return found if any(part.messages for part in found) else None
 
         # Without messages a reader stays where it is. Its offset does not change, so Spark runs no

@@ -7,10 +7,10 @@ msg_id, label, source(_id), destination(_id), queue
 known_by
     the origin of the facts: `events`, `messages` or `both`
 sent_time
-    from the message, in whole seconds. It and `sent_at` are by the clock of the sender, all other
-    times by the clock of the machine that observed the event
+    from the message, in whole seconds. `sent_time` and `sent_at` are by the clock of the sender,
+    all other times by the clock of the machine that observed the event
 sent_at, sent_by
-    the same in milliseconds if `sent_by` is `event`, else sent_time and `message`
+    the time in milliseconds and `event`, if an event has it; else `sent_time` and `message`
 left_time
     when its sender had transferred it, from an event
 hops
@@ -115,8 +115,8 @@ COLUMNS: Final = (
 def lifecycle(found: DataFrame, names: DataFrame, known: DataFrame | None = None) -> DataFrame:
     """Return one row for each message of `facts.facts`.
 
-    `names` has the names of machines, from `tables.machine_names`; `known` those of queues, from
-    `facts.queue_names`, by default of `found` itself.
+    `names` has the names of machines, from `tables.machine_names`. `known` has the names of queues,
+    from `facts.queue_names`; without it, they are computed from `found`.
     """
     rows = found.withColumn("e_last", _last())
     rows = rows.select("*", *_properties(), *_sent(), _hops().alias("hops"))
@@ -212,7 +212,7 @@ def _sent() -> list[Column]:
 
 
 def _first(name: str, *found: tuple[str, str | Column]) -> list[Column]:
-    """Return the first known one of some times, and its origin."""
+    """Return the first time that is not null, and its origin."""
     times = [(word, F.col(time) if isinstance(time, str) else time) for word, time in found]
     by = F.when(times[0][1].isNotNull(), times[0][0])
     for word, time in times[1:]:
@@ -221,7 +221,10 @@ def _first(name: str, *found: tuple[str, str | Column]) -> list[Column]:
 
 
 def _failure() -> Column:
-    """Return why a message was not received: time, qm_id, reason, by. Null if it was, or may be."""
+    """Return why a message was not received: time, qm_id, reason, by.
+
+    Null if it was received, or may still be.
+    """
 
     def of(name: str) -> Column:
         return F.struct(
@@ -249,7 +252,7 @@ def _failure() -> Column:
 
 
 def _hops() -> Column:
-    """Return the reports of each message, in the order of its way.
+    """Return the reports of each message, in travel order.
 
     Clocks differ, so the order is by hop counts. A router reports both receiving and sending, with
     the same hop count or with one less. At one hop count, a machine that sent comes before a
@@ -269,7 +272,7 @@ def _hops() -> Column:
 
 
 def _stops() -> Column:
-    """Return the queue managers on the way of a message: by, time."""
+    """Return the queue managers that a message passed: by, time."""
     # A machine that reports receiving and then sending is one stop, and leaves at the second
     # report.
     reported = F.expr(

@@ -8,7 +8,7 @@ facts
     message that has ended moves to the newest of the parts `ended-N`, each of some hundred thousand
     messages, and is read again only if something new is known about it, such as an acknowledgment.
 names
-    names of machines and queues that messages have told. If one changes, all rows are made again.
+    names of machines and queues found in messages. If one changes, all rows are made again.
 consumed
     the last batch of each stream that is in `facts`
 

@@ -1,8 +1,8 @@
 """Connections from the processes of a Spark job to queue managers, with retries.
 
-Each process looks up the password where it needs it: in a file, or in an environment variable. Only
-`Access` is sent to workers, and it holds just the place. Connections are kept for the life of the
-process, because a logon costs some tens of milliseconds and a Spark worker runs many short tasks.
+Each process reads the password itself, from a file or an environment variable. `Access`, which is
+sent to workers, contains only where to find it. Connections are kept for the life of the process,
+because a logon costs some tens of milliseconds and a Spark worker runs many short tasks.
 """
 
 from __future__ import annotations
@@ -93,9 +93,10 @@ def parse_address(text: str) -> str:
 def discovered(text: str, access: Access) -> list[str]:
     """Return the addresses of an item of `managers`.
 
-    file:PATH stands for the addresses in a file, dns:NAME and dns:NAME:PORT for those of a name in
-    DNS, directory:ADDRESS for all computers in the directory of a queue manager, which is asked
-    with `access`. Any other item stands for itself.
+    file:PATH: the addresses in a file.
+    dns:NAME, dns:NAME:PORT: the addresses of a name in DNS.
+    directory:ADDRESS: all computers in the directory of a queue manager, read with `access`.
+    Any other item is itself an address.
     """
     kind, colon, rest = text.partition(":")
     if colon and kind == "file":

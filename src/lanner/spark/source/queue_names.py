@@ -1,8 +1,8 @@
 r"""The values of the option `queues`: names, and patterns over the queues of a queue manager.
 
 A pattern contains `*`, `?` or `[...]`, as for file names, and ignores case. Its part before a `;`
-is compared with the name of the queue without `...\private$\` and with the whole format name, its
-part after the `;` with the corresponding part of the name. So `orders*` selects queues,
+is compared with the name of the queue without `...\private$\`, and with the whole format name. Its
+part after the `;` is compared with the part of the name after the `;`. So `orders*` selects queues,
 `orders*;journal` their journals, and `*;*` all journals and subqueues. Names with a `$` belong to
 the queue manager: only a pattern with a `$` selects them, such as `system$;*` for dead-letter
 queues. An outgoing queue must match with its whole name: `DIRECT=*`.

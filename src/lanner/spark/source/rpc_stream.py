@@ -1,4 +1,4 @@
-"""Stream reads with transport=rpc, which receive from queues of any MSMQ computer, at least once.
+"""Stream reads with transport=rpc: at-least-once delivery from queues of any MSMQ computer.
 
     {"batch": 3, "queues": {"alpha|orders": [288230376151711745, 288230376151711746]},
      "transport": "rpc", "v": 1}

@@ -243,7 +243,7 @@ class StreamDriver:
             try:
                 self._known[identifier].manager.call(lambda flight, one=request: flight.act("bounds", **one))  # type: ignore[misc]
             except (QueueNotFound, QueueNotAvailable) as gone:
-                _LOG.warning("the stream goes on without a queue: %s", gone)
+                _LOG.warning("the stream continues without a queue: %s", gone)
                 del self._queues[identifier, number]
 
     # Reading on
