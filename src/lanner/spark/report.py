@@ -515,8 +515,8 @@ def _routes(data: ReportData) -> str:
             f'text-anchor="{anchor}">{escape(machine)}</text>'
         )
     svg = (
-        f'<svg class="map" viewBox="0 0 {_MAP_WIDTH} {height}" role="img" aria-label="Map of '
-        f'routes">{"".join(paths + labels)}</svg>'
+        f'<div class="wide"><svg class="map" viewBox="0 0 {_MAP_WIDTH} {height}" role="img" aria-label="Map of '
+        f'routes">{"".join(paths + labels)}</svg></div>'
     )
     columns = [("From", False), ("To", False), ("Messages", True), ("Half within", True), ("Loops", True)]
     rows = [
