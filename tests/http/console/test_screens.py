@@ -135,6 +135,18 @@ def test_the_first_page_is_light(visit: Visit, service: HttpService) -> None:
     )
 
 
+def test_an_address_without_a_page_is_explained(visit: Visit, service: HttpService) -> None:
+    page = visit("/nothing")
+    expect(page.locator("main")).to_contain_text("There is nothing at /nothing")
+    # The address of a form, as a bookmark or a second Enter opens it.
+    page.goto("/queue/move?name=orders")
+    expect(page.locator("main")).to_contain_text("Begin again with the button that leads there")
+    with service.client() as stranger:
+        answer = stranger.get("/nothing")
+        assert (answer.status_code, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")
+        assert stranger.get("/api/nothing").headers["content-type"] == "application/problem+json"
+
+
 def test_the_overview_says_what_is_wrong_in_sentences(visit: Visit) -> None:
     page = visit("/")
     todo = page.locator(".todo")
