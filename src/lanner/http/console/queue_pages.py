@@ -123,6 +123,7 @@ async def _show(
         except QueueNotFound as error:
             return await _missing(request, visitor, name, error)
         values |= _facts(visitor, attributes)
+        values["format_name"] = queue.format_name
         before = await past(manager, attributes.pathname) if attributes.pathname else []
         if len(visitor.sampler.samples) < _ENOUGH:
             values["rate"] = last_rate(before)
