@@ -253,6 +253,12 @@ def test_the_overview_of_a_user_is_asked_for_once_a_second(alice: httpx.Client) 
     assert alice.get(f"{API}/overview").json()["queues"] in (before["queues"], before["queues"] + 1)
 
 
+def test_a_session_has_the_address_of_its_user(alice: httpx.Client) -> None:
+    """All users of the HTTP process come to the queue manager from that process."""
+    found = alice.get(f"{API}/sessions").json()
+    assert ("alice", "http 127.0.0.1") in [(one["user"], one["address"]) for one in found], found
+
+
 @pytest.mark.parametrize("path", ["peers", "sessions", "transactions", "status", "settings", "tokens"])
 def test_what_there_is_to_see_is_shown(alice: httpx.Client, path: str) -> None:
     assert alice.get(f"{API}/{path}").status_code == 200
