@@ -349,6 +349,14 @@ class ServerConnection:
         return self._security.user or self.identity.name
 
     @property
+    def address(self) -> str:
+        """The address of the user that logged on by a call, as the call named it; else the peer.
+
+        The users of the HTTP process share its connection's peer.
+        """
+        return (self.has_logged_on and self.identity.origin) or self.peer
+
+    @property
     def identities(self) -> list[Identity]:
         """The identities of the transport and of all security contexts."""
         return [self.identity, *self._security.identities]

@@ -190,6 +190,11 @@ class ServerSocket(asyncio.Protocol):
         return "" if self._core is None else self._core.user
 
     @property
+    def address(self) -> str:
+        """The address of the client's user."""
+        return self.peer if self._core is None else self._core.address
+
+    @property
     def identities(self) -> list[Identity]:
         """The identities that the client has shown."""
         return [] if self._core is None else self._core.identities
