@@ -202,9 +202,6 @@ async def test_the_port_is_four_octets(site: Site) -> None:
 
 @pytest.mark.spec("MQRR-3.1.4.1-6")
 @pytest.mark.spec("MQRR-2.1-6")
-@pytest.mark.spec("MQRR-3.1.4.2-23")
-@pytest.mark.spec("MQRR-5.1-1")
-@pytest.mark.spec("MQRR-5.1-2")
 def test_a_caller_without_a_name_gets_the_port_and_nothing_else(tmp_path: Path) -> None:
     async def run() -> None:
         async with serving(tmp_path, level=AuthLevel.PKT_INTEGRITY) as site:
