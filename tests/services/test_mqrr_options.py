@@ -17,6 +17,7 @@ from lanner.client._async.mqrr_reader import MqrrReader
 from lanner.client._async.remote_reader import RemoteReader
 from lanner.client.target import Target
 from lanner.rpc.async_client import BoundInterface, RpcClient, connect_tcp
+from lanner.rpc.faults import RpcFault
 from lanner.rpc.interface import RETURNS, Method
 from lanner.rpc.pdu import AuthLevel
 from lanner.rpc.security import Credentials
@@ -238,7 +239,7 @@ def test_a_user_below_the_level_opens_and_enlists_nothing(tmp_path: Path, level:
                         try:
                             await bound.call(method, **arguments)
                             found.append(OK)
-                        except Fault as error:
+                        except RpcFault as error:
                             found.append(error.status)
                     results = await bound.call(
                         mqrr.R_QM_ENLIST_REMOTE_TRANSACTION,
