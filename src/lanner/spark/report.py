@@ -628,8 +628,7 @@ def _embedded(data: ReportData) -> str:
         "step": data.cube_seconds * 1000,
         "times": [_milliseconds(time) for time in times],
         "cube": [
-            [names[row["queue"] or ""], places.get(row["period"]), row["status"], row["messages"]]
-            for row in data.cube
+            [names[row["queue"] or ""], places.get(row["period"]), row["status"], row["messages"]] for row in data.cube
         ],
         "traffic": {
             "times": periods,
