@@ -57,7 +57,7 @@ def test_without_a_queue_manager_the_directory_itself_is_asked(run: Run, orders:
     assert text.splitlines()[0].split() == ["NAME", "STATE", "MESSAGES", "SIZE", "NEXT", "HOPS", "PROBLEM"]
     assert f"{FAR}  inactive" in text
     assert run("outgoing", "pause", "far").out == f"{FAR} is paused, 1 message in it\n"
-    assert "`lanner outgoing resume` lets it go on" in run("outgoing", "show", "far").out
+    assert "`lanner outgoing resume` resumes it" in run("outgoing", "show", "far").out
     assert "paused or locked" in run("doctor").out
     assert run("outgoing", "resume", "far", "--json").json["state"] == "Inactive"
     assert "`lanner serve` sends what waits" in run("outgoing", "resend", "far", code=1).err
@@ -249,7 +249,7 @@ def test_why_nothing_leaves_is_told_while_it_is_tried(
         "OK", "OK", "FAIL", "SKIP",
     ]  # fmt: skip
     assert "peers table" in findings["name"]["text"]
-    assert "nobody listens there" in findings["tcp"]["text"]
+    assert "no program listens there" in findings["tcp"]["text"]
     # While it is paused there are no attempts, and nothing is to be resent.
     run("outgoing", "pause", "far")
     assert "`lanner outgoing resume` first" in run("outgoing", "resend", "far", code=1).err

@@ -44,7 +44,7 @@ def test_there_and_back(run: Run, orders: str, file: Path) -> None:
         rf"imported 2 messages from {file} to DIRECT=OS:ALPHA\private$\copies" + "\n"
     )
     again = run("import", file, "copies")
-    assert again.out.endswith("before: nothing is done\n")
+    assert again.out.endswith("before: nothing was done\n")
     assert bodies(run, "peek", "copies", "--all") == ["high", "low"]
     found = run("peek", "copies", "--all", "--json").lines
     assert [(line["priority"], line["label"]) for line in found] == [(5, ""), (1, "one")]

@@ -122,7 +122,7 @@ def test_how_it_is_read(tmp_path: Path, serves: list[str], text: str) -> None:
 def test_a_port_nobody_listens_on(run: Run) -> None:
     found = examined(run, free_address())
     assert found["tcp"]["verdict"] == "FAIL"
-    assert "refused the connection: nobody listens there" in found["tcp"]["text"]
+    assert "refused the connection: no program listens there" in found["tcp"]["text"]
     assert "start the queue manager" in found["tcp"]["advice"]
     assert found["handshake"]["verdict"] == "SKIP"
 
@@ -176,14 +176,14 @@ def test_a_peer_that_answers_garbage(run: Run, answer: bytes, complaint: str) ->
     with peer(says(answer)) as address:
         found = examined(run, address)["handshake"]
     assert found["verdict"] == "FAIL"
-    assert "does not speak as a queue manager does" in found["text"]
+    assert "does not speak the protocol of a queue manager" in found["text"]
     assert complaint in found["text"]
 
 
 def test_a_peer_that_closes_without_a_word(run: Run) -> None:
     with peer(says(b"")) as address:
         found = examined(run, address)["handshake"]
-    assert "closed it without a word" in found["text"]
+    assert "closed it without an answer" in found["text"]
     assert found["verdict"] == "FAIL"
 
 

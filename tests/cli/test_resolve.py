@@ -109,8 +109,8 @@ def test_another_computer(run: Run, started: str) -> None:
     ran = run("resolve", name)
     assert ran.out.splitlines()[2:] == [
         " 3. 127.0.0.99 is another computer (protocol TCP)",
-        " 4. 127.0.0.99 has the address 127.0.0.99 (as it says itself)",
-        " 5. there is no outgoing queue for it yet: the first message makes one",
+        " 4. 127.0.0.99 has the address 127.0.0.99 (the name is an address)",
+        " 5. there is no outgoing queue for it yet: the first message creates one",
     ]
     run("send", name, "x")
     (found,) = run("resolve", name, "--json").json["destinations"]

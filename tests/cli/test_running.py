@@ -310,4 +310,4 @@ def test_doctor_looks_into_the_store_of_a_running_service(
             assert expected[0] == "WARN"
     (letters,) = (one for one in remote if one["check"] == "dead letters")
     assert f"--host {alice[1]}" in letters["advice"]
-    assert "goes without PEER" in run("doctor", "beta", *alice, code=2).err
+    assert "leave out PEER" in run("doctor", "beta", *alice, code=2).err

@@ -61,7 +61,7 @@ def check_commands(run: Run, branch: str, commit: str) -> None:
     assert run("transaction", "show", commit, "--json").json == [rows[commit]]
     found = run("doctor").out
     assert f"{branch} is prepared and not decided, its messages are locked (resource: here)" in found
-    assert f"{commit} is committed, and resources have not heard of it: far" in found
+    assert f"{commit} is committed, and resources have not received the commit: far" in found
     assert "it cannot be aborted" in run("transaction", "abort", commit, code=1).err
     unknown = uuid.uuid4()
     assert f"no transaction {unknown} is in doubt here" in run("transaction", "commit", unknown, code=1).err

@@ -501,7 +501,7 @@ def test_where_nobody_listens_is_told(tmp_path: Path) -> None:
 
 
 def test_what_does_not_go_together_is_told() -> None:
-    with pytest.raises(ValueError, match="the kernel says who you are"):
+    with pytest.raises(ValueError, match="the kernel identifies you"):
         lanner.connect(user="alice")
     with pytest.raises(ValueError, match="data directory"):
         lanner.connect("beta", data="x")

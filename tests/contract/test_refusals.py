@@ -25,7 +25,7 @@ from tests.store.test_opening import set_format
 
 MAX_PACKET = 4_194_304
 FULL_DISK = (
-    "the disk of the data directory is full: recoverable messages are refused until there is room; receiving goes on"
+    "the disk of the data directory is full: recoverable messages are refused until there is room; receiving continues"
 )
 
 

@@ -126,6 +126,6 @@ def test_the_log_has_a_few_lines_a_minute(logons: Logons, caplog: pytest.LogCapt
     lines = [record.getMessage() for record in caplog.records]
     assert set(lines) == {
         f"{HERE}: test: user name or password of 'alice' is wrong",
-        f"{HERE}: test: 'alice' is refused without a look at the password: too many wrong passwords",
+        f"{HERE}: test: 'alice' is refused without checking the password: too many wrong passwords",
     }
     assert len(lines) <= 2 * PER_PEER

@@ -147,7 +147,7 @@ def import_(
             {"file": str(file), "queue": name, "messages": messages, "dry_run": dry_run, "is_new": totals is not None}
         )
     elif totals is None:
-        say(f"{file} was imported to {name} before: nothing is done")
+        say(f"{file} was imported to {name} before: nothing was done")
     elif messages:
         say(f"{'would import' if dry_run else 'imported'} {counted(messages)} from {file} to {name}")
     if not found.messages:

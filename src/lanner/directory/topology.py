@@ -229,7 +229,7 @@ class _Provisioning:
             if link.site1.casefold() == link.site2.casefold():
                 raise TopologyError(f"{what}: two different sites are needed")
             if link.cost not in ROUTING_LINK_COST:
-                raise TopologyError(f"{what}: its cost is {link.cost}, and 1 to 999999 is expected")
+                raise TopologyError(f"{what}: its cost is {link.cost}: 1 to 999999 expected")
             for gate in link.site_gates:
                 if {link.site1.casefold(), link.site2.casefold()}.isdisjoint(self._sites_of(gate, topology)):
                     raise TopologyError(f"{what}: the site gate {gate} belongs to neither site")
@@ -478,7 +478,7 @@ class _Provisioning:
 
     def _keeper(self, what: str) -> EmbeddedDirectory:
         if not isinstance(self._directory, EmbeddedDirectory):
-            raise TopologyError(f"{what}: the lists and users of this directory are kept by whoever administers it")
+            raise TopologyError(f"{what}: only an administrator of this directory changes its lists and users")
         return self._directory
 
     # Users

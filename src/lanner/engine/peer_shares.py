@@ -201,7 +201,7 @@ class PeerShares:
         self._charge()
         return (
             f"messages of {self._peer.name} take {self._peer.size} bytes, {self._peer.express} of them in memory, "
-            "and no more is taken from it for now (quota.peer_share, quota.strangers_share)"
+            "and no more is accepted from it for now (quota.peer_share, quota.strangers_share)"
         )
 
     def _named(self, name: str) -> _Peer:

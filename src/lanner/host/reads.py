@@ -286,7 +286,7 @@ class Read:
         with self._engine.store.lock:
             waiting = self._waiting
             if waiting is not None and waiting.is_waiting:
-                self._engine.stop_waiting_read(waiting, OperationCancelled("the wait was given up"))
+                self._engine.stop_waiting_read(waiting, OperationCancelled("the wait was cancelled"))
         self.give_back()
 
     def give_back(self) -> None:

@@ -195,7 +195,7 @@ def test_a_dictionary_does_not_get_in(tmp_path: Path) -> None:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
         # A few lines about each kind of thing, and not one for each guess.
-        wrong = [line for line in target.log if "is wrong" in line or "without a look" in line]
+        wrong = [line for line in target.log if "is wrong" in line or "without checking the password" in line]
         assert 1 <= len(wrong) <= 3 * PER_PEER
         assert ADMINISTRATOR.password not in "".join(target.log)
 

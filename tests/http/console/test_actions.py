@@ -211,7 +211,7 @@ def test_a_purge_needs_the_name_and_the_count(visit: Visit, manager: lanner.Queu
     expect(button).to_be_disabled()
     # The server checks the name again.
     page.evaluate("document.querySelector('form.confirm').submit()")
-    expect(page.locator(".banner.bad")).to_contain_text("The name does not fit")
+    expect(page.locator(".banner.bad")).to_contain_text("The name does not match")
     assert made.count() == 20
     # More than a tenth has come since the page was made: it is shown anew.
     made.send_many(["more"] * 5)
@@ -357,7 +357,7 @@ def test_dead_letters_are_returned(visit: Visit, manager: lanner.QueueManager) -
         made.send(message)
     page = visit("/deadletters")
     expect(page.locator("tbody tr")).to_have_count(2)
-    expect(page.locator("tbody tr").first).to_contain_text("Nobody received it in time")
+    expect(page.locator("tbody tr").first).to_contain_text("Not received in time")
     page.get_by_label("Select one").check()
     # The button of a row is for that row, whatever is selected.
     page.get_by_role("button", name="Return two…").click()

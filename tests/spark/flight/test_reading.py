@@ -370,7 +370,7 @@ def test_a_path_is_enough_for_other_flight_clients(qm: QueueManager, address: st
         ({"after": "x"}, "ticket: after = 'x': a number from 0"),
         ({"columns": "nothing"}, "no column 'nothing'"),
         ({"include_body": "no"}, "include_body = 'no': true or false expected"),
-        ({"upto": 1 << 62}, "numbers reach up to"),
+        ({"upto": 1 << 62}, "the highest number so far is"),
         ({"colums": "all"}, "unknown key 'colums'; the nearest known one is columns"),
         ({"queue": ""}, "queue = '': text expected"),
         ({"epoch": None}, "epoch = None: the epoch of the numbers expected"),

@@ -308,7 +308,7 @@ def test_a_spread_batch_that_is_cut_another_way_is_published_once(
 
 def test_what_cannot_be_written_is_refused_before_anything_is_read(address: str) -> None:
     cases: list[tuple[dict[str, object], pa.Schema, str]] = [
-        ({}, rows(b"").schema, "where to: give the option queue, or a column of that name"),
+        ({}, rows(b"").schema, "no destination: give the option queue, or a column of that name"),
         ({"queue": "q"}, pa.schema([("label", pa.string())]), "a column body is needed"),
         ({"queue": "q"}, pa.schema([("body", pa.int32())]), "column body is int32: binary or text expected"),
         ({"queue": "q"}, rows(b"", lable=["x"]).schema, "there is no column 'lable' to write; the nearest is 'label'"),
