@@ -259,7 +259,7 @@ def test_receives_that_wait_count_as_open(alpha: ServedManager, monkeypatch: pyt
         for one in waiting:
             one.cancel()
         await asyncio.wait(waiting)
-        assert not session.waiting
+        assert not session.reads.waiting
 
     with_session(alpha, scenario)
 
@@ -272,14 +272,14 @@ def test_a_read_that_was_woken_can_be_given_back_before_it_is_answered(alpha: Se
         await asyncio.sleep(0)
         # The loop does not run between these: the message has come, and its reader has not been
         # woken yet.
-        read = session.waiting[2]
+        read = session.reads.waiting[2]
         qm.open("kept").send("x")
         assert not read.is_waiting
         session.handle({"request": "end", "reads": [2], "remove": False}, NOTHING)
         with pytest.raises(errors.OperationCancelled):
             await waiting
-        assert not session.held
-        assert not session.waiting
+        assert not session.reads.held
+        assert not session.reads.waiting
         assert [message.body for message in qm.open("kept").receive_many(5)] == ["x"]
 
     with_session(alpha, scenario)
@@ -338,8 +338,8 @@ def test_no_messages_are_kept_for_a_client_that_has_its_answers(
     monkeypatch.setattr(LannerSession, "handle", noted)
     queue.exists()
     (session,) = asked
-    assert not session.ended
-    assert not session.unconfirmed
+    assert not session.reads.ended
+    assert not session.reads.unconfirmed
 
 
 def test_one_request_has_so_many_messages(qm: QueueManager) -> None:
