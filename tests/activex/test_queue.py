@@ -460,7 +460,7 @@ class TestReceive:
     def test_in_a_transaction_the_message_is_locked(self, world: World, q: Queue, member: str, vt: int) -> None:
         """No other reader sees the message.
 
-        It is gone after the commit, and back after the abort.
+        It is removed by a commit, and returned by an abort.
         """
         send(world, b"1")
         queue, other = opened(world), opened(world)
@@ -872,7 +872,7 @@ class TestLookup:
     def test_exactly_what_is_returned_is_removed(
         self, world: World, queue: MSMQQueue, member: str, at: bytes | None, taken: bytes
     ) -> None:
-        """Locked in a transaction, else gone at once; the journal has it then."""
+        """It is locked in a transaction, otherwise removed, and copied to the journal."""
         find(world).journaling = True
         everything = bodies(world)
         left = [one for one in everything if one != taken]

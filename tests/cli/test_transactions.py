@@ -41,7 +41,7 @@ def left_behind(manager: lanner.QueueManager) -> str:
 
 
 def decided(manager: lanner.QueueManager, *resources: str) -> str:
-    """Leave a commit behind that resources have not heard of."""
+    """Leave a commit behind that resources have not received."""
     identifier, backend = str(uuid.uuid4()), backend_of(manager)
     backend.distributed("begin distributed", identifier=identifier)
     backend.distributed("decide", identifier=identifier, resources=list(resources))

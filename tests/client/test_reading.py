@@ -273,7 +273,7 @@ def test_closing_the_queue_manager_ends_every_wait(qm: QueueManager, q: Queue) -
 def test_a_wait_that_is_interrupted_leaves_nothing_behind(
     qm: QueueManager, q: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C while nothing has come: the wait is over, the next message is for the next reader."""
+    """Ctrl-C before a message arrives ends the wait. The next message goes to the next reader."""
 
     def interrupted(self: threading.Event, timeout: float | None = None) -> bool:
         raise Interrupt

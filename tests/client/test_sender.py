@@ -238,7 +238,7 @@ def test_threads_share_a_sender(sender: AnySender, orders: Queue) -> None:
 
 @pytest.mark.usefixtures("busy")
 def test_threads_send_many_at_once(sender: AnySender, orders: Queue) -> None:
-    """One thread reads the socket for all, and another goes on when it has what it waited for."""
+    """One thread reads the socket for all; the others continue when their answers have arrived."""
 
     def work(name: int) -> None:
         messages = [Message(body=f"{name} {number}", recoverable=True) for number in range(100)]

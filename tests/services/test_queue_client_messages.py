@@ -607,7 +607,7 @@ async def test_a_cancelled_call_waits_no_more(site: Site) -> None:
 async def test_a_read_that_is_cancelled_when_its_message_has_come_gives_it_back(
     site: Site, in_transaction: bool
 ) -> None:
-    """The message is locked for a reader that has gone at that moment."""
+    """The message becomes locked at the moment when its reader disconnects."""
     peer = await site.peer()
     reader = await peer.open()
     begun = await peer.begin() if in_transaction else None
@@ -644,10 +644,7 @@ async def test_the_association_s_end_ends_its_reads_and_closes_its_queues(site: 
 
 @served
 async def test_what_a_client_that_went_away_had_been_given_comes_back(site: Site) -> None:
-    """The connection ends while the removal is being written to disk.
-
-    Nobody has seen the message.
-    """
+    """The connection ends while the removal is being written: no client has seen the message."""
     peer = await site.peer()
     reader = await peer.open()
     site.send(b"kept")

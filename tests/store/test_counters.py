@@ -90,7 +90,7 @@ def test_a_counter_that_cannot_reserve_issues_nothing(store: Store) -> None:
 
 
 def test_a_publication_reserves_numbers_for_the_time_it_takes(store: Store) -> None:
-    """While a long commit runs a counter cannot reserve, and the engine goes on issuing numbers."""
+    """A counter cannot reserve during a long commit, and the engine continues to issue numbers."""
     counter = store.counter("c", 10)
     counter.next()
     store.stage(b"t", 1, [(3, [b"packet"])], 1)

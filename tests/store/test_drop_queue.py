@@ -1,4 +1,4 @@
-"""Dropping a queue: gone at once, swept later, and nothing of the next life goes with it."""
+"""Dropping a queue: it is empty at once, and swept later. A new queue keeps its messages."""
 
 from __future__ import annotations
 

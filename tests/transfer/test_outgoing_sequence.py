@@ -180,7 +180,7 @@ def test_a_transactional_message_is_deleted_after_both_acknowledgments(h: Outgoi
 
 
 def test_an_acknowledgment_of_arrival_is_enough_when_the_destination_has_it_on_disk(h: Outgoing) -> None:
-    """An OrderAck came first: RecoverableMsgAckFlags tell no more than it did."""
+    """An OrderAck came first: RecoverableMsgAckFlags add nothing to it."""
     h.say(b"a", b"b", transactional=True)
     sent = h.transmit()
     h.order_ack(1)

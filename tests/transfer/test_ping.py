@@ -383,7 +383,7 @@ def test_two_ends_understand_each_other(clock: list[float], run: Run, host: str)
 
 @pytest.mark.spec("QQB-3.1.7.6-1")
 def test_silence_is_no(peer: socket.socket, run: Run) -> None:
-    """The clock says that the second is over by the time anybody waits for it."""
+    """The clock has passed the second before the wait begins."""
     times = iter([0.0])
 
     async def talk() -> bool:

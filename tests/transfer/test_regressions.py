@@ -365,7 +365,7 @@ def test_order_acks_of_many_sequences_all_leave(world: World) -> None:
 
 
 def test_a_peer_that_ends_every_session_leaves_traces(world: World) -> None:
-    """ConnectionHistory told of nothing but sessions that were established."""
+    """Formerly ConnectionHistory recorded only sessions that were established."""
     alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
     beta.create("q")
     beta.engine.queue_manager.queue_manager_quota = 1

@@ -188,7 +188,7 @@ def test_a_dead_letter_queue_is_no_way_into_a_queue(target: Victim) -> None:
 
 
 def test_one_account_does_not_hold_all_streams(tmp_path: Path) -> None:
-    """A client that begins to write and says nothing more holds a stream."""
+    """A client that begins to write and then stays silent holds a stream."""
     with victim(tmp_path, "max_streams = 2\n", flight=True) as target:
         make_queue(target)
         with fl.connect(target.listeners["flight"]) as silent, connect(target, *login(ADMINISTRATOR)) as alice:

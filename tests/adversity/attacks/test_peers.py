@@ -369,7 +369,7 @@ def test_nobody_fixes_the_sequence_of_another_sender(alpha: Served, beta: Served
 
 
 def test_made_up_sequences_displace_none_of_another_sender(alpha: Served) -> None:
-    """A sequence that is forgotten begins anew, so that its messages come twice."""
+    """If a sequence is forgotten, its messages are accepted a second time."""
     to = alpha.create("flooded", transactional=True)
     guid, liar, sequence = uuid.uuid4(), uuid.uuid4(), TxSequenceID(1, int(time.time()))
     address = new_address()
@@ -418,7 +418,7 @@ def test_a_sender_whose_messages_are_taken_for_old_ones_sees_it(alpha: Served) -
 
 
 def test_nothing_is_passed_on_by_a_computer_that_is_no_routing_server(alpha: Served) -> None:
-    """Anybody could have messages sent from here to any host."""
+    """Otherwise any peer could use this computer to send messages to any host."""
     guid, third = uuid.uuid4(), uuid.uuid4()
     before = [one["name"] for one in alpha.manager.outgoing()]
     with alpha.stranger(guid=guid).open() as attacker:

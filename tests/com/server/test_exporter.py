@@ -499,7 +499,7 @@ class TestLevels:
         run(main())
 
     def test_the_anonymous_have_no_objects_whatever_their_level(self, tmp_path: Path) -> None:
-        """The keys of a null session are known, so its signatures are nobody's."""
+        """The keys of a null session are public, so its signatures prove nothing."""
 
         async def main() -> None:
             async with (

@@ -228,7 +228,7 @@ def test_a_purge_needs_the_name_and_the_count(visit: Visit, manager: lanner.Queu
 def test_what_becomes_of_removed_messages_is_told_truly(
     visit: Visit, manager: lanner.QueueManager, *, transactional: bool
 ) -> None:
-    """Only messages of transactions become dead letters; every sender that asked is told."""
+    """Only transactional messages become dead letters; senders get acknowledgments on request."""
     name = f"told{transactional}"
     made = manager.create_queue(name, transactional=transactional)
 

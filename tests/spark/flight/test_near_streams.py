@@ -315,7 +315,7 @@ def test_a_slot_grows_with_the_batches(qm: QueueManager, root: FlightQueues, mon
 
 
 def test_no_reader_makes_a_slot_shorter(many: int, root: FlightQueues) -> None:
-    """The queue manager would write where nothing is, and fall."""
+    """Otherwise the queue manager would write beyond the end of the file, and crash."""
     assert root.table("q").num_rows == many
     [reader] = root._idle
     for file in reader._files:

@@ -108,7 +108,7 @@ def test_a_message_that_was_acknowledged_before_the_plan_is_always_in_the_scan(
 ) -> None:
     """This includes a message that is only in the write-ahead log.
 
-    Its sender is told at that point that it is safe.
+    Its sender has the acknowledgment at that point.
     """
     fill(qm, 1)
     queue, stop, sent = qm.open("q"), threading.Event(), [1]
@@ -182,7 +182,7 @@ def test_any_flight_client_may_read_a_ticket_at_either_place(
 
 
 def test_kill_9_in_the_middle_of_a_scan(qm: QueueManager, queues: FlightQueues, served: FlightListener) -> None:
-    """The client goes on where the process ended: every row once.
+    """The client continues where the process ended, and gets every row once.
 
     Another process is started, and LMDB forgets the first.
     """

@@ -322,7 +322,7 @@ def test_numbers_that_were_never_shown_cannot_be_acknowledged(qm: QueueManager, 
 
 
 def test_messages_that_come_while_a_reader_works_are_kept(qm: QueueManager, root: FlightQueues, q: str) -> None:
-    """Senders go on during acknowledgments; every message is read once and none is lost."""
+    """Senders continue during acknowledgments; every message is read once and none is lost."""
     stop = threading.Event()
     sent: list[bytes] = []
 

@@ -577,7 +577,7 @@ def test_a_poll_wakes_when_a_message_becomes_visible(qm: QueueManager, accounts:
 
 
 def test_express_messages_are_found_while_others_are_being_written(qm: QueueManager, root: FlightQueues) -> None:
-    """A number that was told as decided stays so when a commit begins."""
+    """A number reported as decided stays decided when a commit begins."""
     queue = qm.create_queue("q")
     fill(qm, "q", 1)
     queue.send(Message(body=b"express"))
