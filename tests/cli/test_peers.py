@@ -141,7 +141,7 @@ def test_a_peer_that_accepts_and_says_nothing(run: Run) -> None:
     with socket.create_server((address, 1801)):
         found = examined(run, address, "--timeout", "0.02")
     assert found["tcp"]["verdict"] == "OK"
-    assert "said nothing in 0.02 s, WAITING_ECR_MSG" in found["handshake"]["text"]
+    assert "sent nothing in 0.02 s, in state WAITING_ECR_MSG" in found["handshake"]["text"]
     assert found["handshake"]["verdict"] == "FAIL"
 
 

@@ -256,12 +256,15 @@ def _shake_hands(caller: Caller, connection: socket.socket, where: str, met: lis
             return Finding(
                 "handshake",
                 Verdict.FAIL,
-                f"{where} accepts connections but said {said} in {caller.timeout:g} s, {session.state.value}",
+                f"{where} accepts connections but sent {said} in {caller.timeout:g} s, in state {session.state.value}",
                 f"another program listens there, or the queue manager of {caller.peer} hangs: restart it",
             )
         except ssl.SSLError as error:
             # With TLS 1.3, the peer verifies our certificate only now.
-            advice = f"copy our certificate to {caller.peer} and name it in its [peers], or have both of one authority"
+            advice = (
+                f"copy our certificate to {caller.peer} and name it in its [peers], or use certificates of one "
+                "authority on both sides"
+            )
             return Finding("handshake", Verdict.FAIL, f"{where}: {words(error)}", advice)
         except OSError as error:
             return _refused(caller, where, f"the connection broke: {error.strerror or error}", received)
@@ -317,7 +320,7 @@ def _known_here(peer: str, known: dict[str, Any], met: list[uuid.UUID]) -> Itera
     bits = known.get("key_bits", 0)
     problem = weakness(bits)
     if problem is not None:
-        advice = f"have {peer} make new keys, and bring them into the directory"
+        advice = f"make new keys on {peer}, and publish them in the directory"
         yield Finding("key", Verdict.WARN, f"the key with which messages to {peer} are encrypted has {problem}", advice)
     elif bits:
         yield Finding("key", Verdict.OK, f"messages to {peer} are encrypted with a key of {bits} bits")

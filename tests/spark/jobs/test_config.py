@@ -105,7 +105,7 @@ def test_a_whole_configuration(tmp_path: Path) -> None:
             "there is no class TIMEOUT; there are NACK_BAD_DEST_QUEUE",
         ),
         ('lake = "x"', "lake: a section expected, as in [lake]"),
-        ('[lake]\npath = "lake[1]"', "Spark takes [ ] for a pattern"),
+        ('[lake]\npath = "lake[1]"', "Spark interprets [ ] as a pattern"),
         ("[lake\n", "pipeline.toml: Expected ']'"),
     ],
 )
