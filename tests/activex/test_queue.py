@@ -685,7 +685,7 @@ class TestCursor:
         assert body(world.call(other, "peek_next", *PEEK_NOW)) == b"2"
 
     @pytest.mark.spec("MQAC-3.11.4.1.17-1", "MQAC-3.11.4.1.10-1")
-    def test_peek_next_needs_a_place_to_go_on_from(self, strict: World) -> None:
+    def test_peek_next_needs_a_place_to_continue_from(self, strict: World) -> None:
         """Not on a fresh or reset cursor, nor past the end."""
         send(strict, b"1")
         queue = opened(strict)

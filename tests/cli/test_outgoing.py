@@ -68,7 +68,7 @@ def test_no_status_without_a_queue_manager(run: Run, orders: str, data: Path) ->
     assert f"no queue manager runs on {data}" in run("status", code=3).err
 
 
-def test_no_data_directory_is_told(run: Run, data: Path) -> None:
+def test_no_data_directory_is_reported(run: Run, data: Path) -> None:
     assert "does not exist" in run("outgoing", "list", code=1).err
     assert not data.exists()
     run("status", code=3)
@@ -167,7 +167,7 @@ def test_a_queue_that_is_not_paused_is_not_resumed(
     assert told in run("outgoing", "resume", "far", code=1).err
 
 
-def test_the_history_and_the_sequence_are_told_in_words(data: Path) -> None:
+def test_the_history_and_the_sequence_are_reported_in_words(data: Path) -> None:
     with far_and_further(data) as manager:
         queue = outgoing(manager, FAR)
         queue.connection_history = [
@@ -227,7 +227,7 @@ def test_the_history_and_the_sequence_are_told_in_words(data: Path) -> None:
 # ----------------------------------------------------------------------------------------------
 
 
-def test_why_nothing_leaves_is_told_while_it_is_tried(
+def test_why_nothing_leaves_is_reported_while_it_is_tried(
     serve: Callable[..., Served], run: Run, orders: str, data: Path, tmp_path: Path
 ) -> None:
     peer = free_address()

@@ -300,7 +300,7 @@ def test_an_address_that_fails_is_no_failure_while_there_is_another(run: Run, mo
     assert [finding.verdict.value for finding in found if finding.check in ("tcp", "handshake")] == ["WARN", "OK", "OK"]
 
 
-def test_queues_that_are_held_are_told(run: Run) -> None:
+def test_queues_that_are_held_are_reported(run: Run) -> None:
     one = {"name": "one", "messages": 1, "state": "OnHold", "problem": None}
     queues = [
         one,

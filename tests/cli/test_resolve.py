@@ -87,7 +87,7 @@ def test_a_local_queue(run: Run, started: str) -> None:
         (NET, "prefixed", "private"),
     ],
 )
-def test_the_spelling_and_the_kind_are_told(run: Run, orders: str, name: str, spelling: str, kind: str) -> None:
+def test_the_spelling_and_the_kind_are_reported(run: Run, orders: str, name: str, spelling: str, kind: str) -> None:
     del orders
     document = run("resolve", name, "--json").json
     assert (document["spelling"], document["queue_manager"]) == (spelling, "ALPHA")

@@ -133,7 +133,7 @@ def test_a_narrow_terminal_keeps_names_and_numbers_whole(
     ]
 
 
-def test_a_closed_output_is_told_and_leaves_the_messages(full: Path) -> None:
+def test_a_closed_output_is_reported_and_leaves_the_messages(full: Path) -> None:
     script = f"{LANNER} receive orders --all --data {full} >&-"
     ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (

@@ -273,7 +273,7 @@ async def test_a_resource_that_is_gone_after_the_decision_hears_of_it_later(
 
 
 @pytest.mark.parametrize("form", [form for form in FORMS if form.is_async], ids=str, indirect=True)
-async def test_a_cancelled_commit_goes_on(
+async def test_a_cancelled_commit_continues(
     place: Place, qm: lanner.aio.QueueManager, server: PostgreSql, table: str
 ) -> None:
     """A task is cancelled while it decides.

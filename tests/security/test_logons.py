@@ -76,7 +76,7 @@ def test_an_account_that_is_known_at_an_address_waits_for_its_own_failures_only(
     assert logons.begin("alice", HERE, "test").wait == 1
 
 
-def test_who_has_an_account_does_not_begin_anew_with_it(logons: Logons, clock: Clock) -> None:
+def test_who_has_an_account_does_not_begin_again_with_it(logons: Logons, clock: Clock) -> None:
     for number in range(4):
         fail(logons, clock, f"user{number}")
         logons.begin("mallory", HERE, "test").succeeded()

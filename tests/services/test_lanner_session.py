@@ -129,7 +129,9 @@ async def later(session: LannerSession, request: dict[str, Any]) -> Reply:
         ("begin", {"identifier": "x"}, "identifier 'x': a GUID expected"),
     ],
 )
-def test_bad_requests_are_told(qm: QueueManager, request_: object, arguments: dict[str, Any], complaint: str) -> None:
+def test_bad_requests_are_reported(
+    qm: QueueManager, request_: object, arguments: dict[str, Any], complaint: str
+) -> None:
     with pytest.raises(errors.InvalidParameter, match=complaint):
         ask(qm, request_, **arguments)
 
@@ -156,7 +158,7 @@ def test_bad_requests_are_told(qm: QueueManager, request_: object, arguments: di
         ("look up", {"read": 1, "lookup_id": "0", "where": "first"}, "lookup id '0': a number expected"),
     ],
 )
-def test_bad_requests_on_an_open_queue_are_told(
+def test_bad_requests_on_an_open_queue_are_reported(
     qm: QueueManager, request_: str, arguments: dict[str, Any], complaint: str
 ) -> None:
     kept = qm.open("kept")
@@ -180,7 +182,7 @@ def test_bad_requests_on_an_open_queue_are_told(
         (r"alpha\private$\x", {"transactional": "yes"}, errors.IllegalPropertyValue),
     ],
 )
-def test_what_no_queue_is_made_of_is_told(
+def test_names_of_which_no_queue_can_be_created_are_reported(
     qm: QueueManager, path: str, attributes: dict[str, object], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
@@ -201,7 +203,7 @@ def test_what_no_queue_is_made_of_is_told(
         ("end", {"reads": [99], "remove": True}, "read 99"),
     ],
 )
-def test_numbers_of_nothing_are_told(qm: QueueManager, request_: str, arguments: dict[str, Any], what: str) -> None:
+def test_numbers_of_nothing_are_reported(qm: QueueManager, request_: str, arguments: dict[str, Any], what: str) -> None:
     with pytest.raises(errors.InvalidHandle, match=what):
         ask(qm, request_, **arguments)
 
@@ -512,7 +514,7 @@ def test_a_session_is_its_users(alpha: ServedManager) -> None:
     "frame",
     [b"", b"\0\0\0", b"\xff\xff\xff\xff{}", b"\x02\0\0\0[]", b"\x02\0\0\0{x", b"\x00\x00\x01\x00" + b"[" * 65536],
 )
-def test_a_malformed_frame_is_refused_and_the_others_go_on(
+def test_a_malformed_frame_is_refused_and_the_others_continue(
     alpha: ServedManager, qm: QueueManager, frame: bytes
 ) -> None:
     with lanner.connect(data=alpha.data) as broken:

@@ -21,7 +21,7 @@ def crash(store: Store) -> None:
     store._directory_lock = None
 
 
-def test_a_counter_starts_at_one_and_goes_on_after_a_clean_close(tmp_path: Path) -> None:
+def test_a_counter_starts_at_one_and_continues_after_a_clean_close(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     counter = store.counter("c")
     assert counter.last == 0

@@ -221,7 +221,7 @@ def test_half_a_window_is_acknowledged_at_once(window: int, peers_window: int, e
 
 
 @pytest.mark.spec("QQB-3.1.1.6.1-2")
-def test_a_sender_with_a_full_window_goes_on_without_any_timer() -> None:
+def test_a_sender_with_a_full_window_continues_without_any_timer() -> None:
     pair = Pair()
     total = 0
     for _ in range(20):

@@ -146,7 +146,7 @@ def test_a_peer_that_says_nothing_is_given_up() -> None:
 
 
 @pytest.mark.spec("QQB-3.1.7.1.3-5")
-def test_a_peer_that_says_nothing_is_given_up_also_by_a_sender_that_goes_on_sending() -> None:
+def test_a_peer_that_says_nothing_is_given_up_also_by_a_sender_that_continues_sending() -> None:
     pair = Pair(remote_guid=THEIRS)
     pair.ours.send(EXPRESS, 1)
     pair.advance(20.0)

@@ -529,7 +529,7 @@ def test_a_stolen_identifier_is_refused_from_another_address(alpha: Served) -> N
     assert alpha.manager.status()["peer_conflicts"] >= 1
 
 
-def test_whoever_comes_first_does_not_lock_the_owner_out_unseen(start: Callable[..., Served], alpha: Served) -> None:
+def test_a_first_claimant_does_not_lock_the_owner_out_unnoticed(start: Callable[..., Served], alpha: Served) -> None:
     beta = start("GAMMA")
     to = beta.create("orders")
     attacker = beta.stranger(guid=alpha.guid).open()
@@ -549,7 +549,7 @@ def test_whoever_comes_first_does_not_lock_the_owner_out_unseen(start: Callable[
     assert not opens(beta, new_address(), alpha.guid)
 
 
-def test_whoever_comes_first_makes_room_for_the_address_in_the_settings(
+def test_the_first_claimant_makes_room_for_the_address_in_the_settings(
     start: Callable[..., Served], alpha: Served
 ) -> None:
     """A configured address displaces an impostor that came first.

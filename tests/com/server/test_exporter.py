@@ -356,7 +356,7 @@ class TestCalls:
 
     @pytest.mark.spec("MQAC-2.1-14")
     @pytest.mark.parametrize("opnum", [0, 1, 2, 7, 8, 0xFFFF])
-    def test_an_opnum_out_of_range_is_a_fault_and_the_connection_goes_on(self, tmp_path: Path, opnum: int) -> None:
+    def test_an_opnum_out_of_range_is_a_fault_and_the_connection_continues(self, tmp_path: Path, opnum: int) -> None:
         async def main() -> None:
             async with ToyServer(tmp_path) as server, toy_client(server) as client:
                 (std,) = await client.activate()

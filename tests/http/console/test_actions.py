@@ -225,7 +225,7 @@ def test_a_purge_needs_the_name_and_the_count(visit: Visit, manager: lanner.Queu
 
 
 @pytest.mark.parametrize("transactional", [False, True])
-def test_what_becomes_of_removed_messages_is_told_truly(
+def test_the_page_states_what_becomes_of_removed_messages(
     visit: Visit, manager: lanner.QueueManager, *, transactional: bool
 ) -> None:
     """Only transactional messages become dead letters; senders get acknowledgments on request."""

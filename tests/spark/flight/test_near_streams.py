@@ -429,7 +429,7 @@ def test_a_directory_that_is_too_deep_for_a_socket_address_has_one_all_the_same(
         [],
     ],
 )
-def test_whoever_talks_nonsense_is_cut_off_and_others_go_on(
+def test_a_client_that_sends_nonsense_is_disconnected_and_others_continue(
     many: int, root: FlightQueues, listener: FlightListener, packets: list[bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
     near = listener._near

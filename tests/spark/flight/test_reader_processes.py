@@ -234,7 +234,7 @@ def test_the_file_of_a_database_may_grow_while_it_is_read(
     assert (tmp_path / "data" / "data.mdb").stat().st_size > 2 * before
 
 
-def test_queue_managers_go_on_without_reader_processes(
+def test_queue_managers_continue_without_reader_processes(
     qm: QueueManager, queues: FlightQueues, served: FlightListener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where none can be started, the queue manager serves everything itself."""

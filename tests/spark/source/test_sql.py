@@ -51,7 +51,9 @@ def read(spark: SparkSession, address: str, **options: object) -> DataFrame:
     return spark.read.format("msmq").options(**{name: str(value) for name, value in given.items()}).load("orders")
 
 
-def test_conditions_are_told_by_the_queue_manager(filled: QueueManager, address: str, pushing: SparkSession) -> None:
+def test_conditions_are_reported_by_the_queue_manager(
+    filled: QueueManager, address: str, pushing: SparkSession
+) -> None:
     """The queue manager evaluates some of them, Spark the rest; the rows are the same."""
     plain = read(pushing, address)
     last = plain.agg({"seq": "max"}).first()[0]  # type: ignore[index] # there is a row

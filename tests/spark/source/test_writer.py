@@ -325,7 +325,7 @@ def test_what_cannot_be_written_is_refused_before_anything_is_read(address: str)
         source(address, queue="q").streamWriter(schema, overwrite=True)
 
 
-def test_what_is_wrong_with_the_queue_is_told(qm: QueueManager, address: str, root: FlightQueues) -> None:
+def test_what_is_wrong_with_the_queue_is_reported(qm: QueueManager, address: str, root: FlightQueues) -> None:
     qm.create_queue("q")
     grant(qm, "q", runtime_of(qm).users.sid("bob"), QueueAccess.WRITE_MESSAGE)
     with pytest.raises(QueueNotFound, match="nowhere"):
