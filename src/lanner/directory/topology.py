@@ -478,7 +478,7 @@ class _Provisioning:
 
     def _keeper(self, what: str) -> EmbeddedDirectory:
         if not isinstance(self._directory, EmbeddedDirectory):
-            raise TopologyError(f"{what}: only an administrator of this directory changes its lists and users")
+            raise TopologyError(f"{what}: the lists and users of this directory are kept by whoever administers it")
         return self._directory
 
     # Users
