@@ -132,7 +132,7 @@ def test_nobody(auth_type: AuthType, level: AuthLevel) -> None:
 @pytest.mark.parametrize(
     "credentials", [Credentials(USER, "wrong"), Credentials("bob", PASSWORD), Credentials("", "x")]
 )
-def test_wrong_credentials_with_ntlm_are_told_to_the_first_call(credentials: Credentials) -> None:
+def test_wrong_credentials_with_ntlm_are_reported_to_the_first_call(credentials: Credentials) -> None:
     """MS-RPCE 3.3.1.5.2.1: an rpc_auth_3 has no answer."""
     pair = Pair(credentials)
     pair.bind()
@@ -172,7 +172,7 @@ def test_no_second_password_is_tried(level: AuthLevel) -> None:
     assert server.closed is not None
 
 
-def test_wrong_credentials_with_spnego_are_told_at_once() -> None:
+def test_wrong_credentials_with_spnego_are_reported_at_once() -> None:
     pair = Pair(Credentials(USER, "wrong"), AuthType.GSS_NEGOTIATE)
     pair.client.bind(FIRST)
     pair.pump()
@@ -432,7 +432,7 @@ def test_a_server_without_providers_authenticates_nobody() -> None:
     assert nak_of(server.send(pdu)).reject_reason == RejectReason.AUTHENTICATION_TYPE_NOT_RECOGNIZED
 
 
-def test_a_client_does_not_go_on_without_authentication() -> None:
+def test_a_client_does_not_continue_without_authentication() -> None:
     """An attacker answers for the server and leaves out the token."""
     client = ClientConnection(credentials=RIGHT, level=AuthLevel.PKT_PRIVACY)
     client.bind(FIRST)

@@ -306,7 +306,7 @@ class ClientConnection:
 
     def _bind_ack(self, ack: BindAck, header: Header, events: list[ClientEvent]) -> None:
         if self._binding is None:
-            raise RemoteProtocolError("an answer to a bind that nobody sent")
+            raise RemoteProtocolError("an answer to a bind that was not sent")
         if not self._is_bound:
             self._is_bound = True
             self.assoc_group_id = ack.assoc_group_id

@@ -127,7 +127,7 @@ class KerberosAcceptor(_Kerberos):
             principal = self._proxy.client_principal or ""
             found = None if self._principals is None else self._principals(principal, self._logon_information())
             if found is None:
-                raise SecurityError(f"Kerberos: {principal} is nobody here", account=principal)
+                raise SecurityError(f"Kerberos: {principal} has no account here", account=principal)
             self.identity = found
         return answer
 

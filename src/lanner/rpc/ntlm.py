@@ -212,14 +212,14 @@ class _Ntlm(NTLMProxy):
         if self._keys_in is not None:
             body = self._keys_in.unprotect(header, stub, trailer, token, seal)
             if body is None:
-                raise SecurityError("NTLM: the signature does not fit")
+                raise SecurityError("NTLM: the signature does not match")
             return body
         handle = self._handle_in
         if handle is None or not self.can_sign:
             self._check_unsigned()
             if token != _DUMMY_SIGNATURE:
                 raise SecurityError(
-                    "NTLM: the signature does not fit: signing was not agreed on, and this is not the dummy"
+                    "NTLM: the signature does not match: signing was not agreed on, and this is not the dummy"
                 )
             return stub
         body = handle.update(stub) if seal else stub

@@ -241,7 +241,7 @@ class SecurityContexts:
         context = self._contexts.get(trailer.auth_context_id)
         if context is None or context.is_complete or context.is_invalid:
             # So a client cannot try one password after the other.
-            raise RemoteProtocolError("rpc_auth_3, and nothing to complete")
+            raise RemoteProtocolError("rpc_auth_3 without an authentication to complete")
         self._check(context, trailer)
         # The first call that uses the context reports a failure.
         try:
@@ -288,7 +288,7 @@ class SecurityContexts:
                 # Most levels are processed as themselves.
                 or (found.level != level and found.level != _processed_as(level))
             ):
-                raise Refused(FaultStatus.ACCESS_DENIED, "a security context that is not there", context_id=context_id)
+                raise Refused(FaultStatus.ACCESS_DENIED, "an unknown security context", context_id=context_id)
         if found is None:
             return None
         if found.is_invalid:

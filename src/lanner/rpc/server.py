@@ -459,7 +459,7 @@ class RpcServer:
     def _make_room(self, stranger: ServerSocket | None) -> bool:
         """Close a connection that has not logged on, to make room for a new one."""
         if stranger is not None:
-            self._hang_up(stranger, "there are as many connections as there may be, and nobody has logged on")
+            self._hang_up(stranger, "the limit of connections is reached, and this one has not logged on")
         return stranger is not None
 
     def _hang_up(self, connection: ServerSocket, reason: str) -> None:
@@ -511,7 +511,7 @@ class RpcServer:
             if unsent <= most:
                 return
             del self.choked[oldest]
-            self._hang_up(oldest, f"{unsent} bytes of answers that nobody takes")
+            self._hang_up(oldest, f"{unsent} bytes of answers that clients do not read")
             unsent -= size
 
     def forget(self, connection: ServerSocket) -> None:

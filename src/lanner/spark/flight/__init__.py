@@ -27,7 +27,6 @@ names are imported on first use, so that `settings` can be imported without pyar
     staged_parts    the rows or packets of a writer, cut into parts
     staged_room     limits on staged writes per user
     arrivals        waits for new messages
-    gates           limits on the calls of a user that compute at once
     courtesy        limits the CPU and memory that streams take from the queue manager
     near_streams    streams to programs on the same machine, through shared memory
     near_server     the server side of these streams
