@@ -9,9 +9,10 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from lanner.http.problems import problem
+from lanner.http.routes import SessionRoute
 from lanner.http.sessions import sessions_of
 
-router = APIRouter(tags=["health"])
+router = APIRouter(route_class=SessionRoute, tags=["health"])
 
 
 @router.get("/health/live")

@@ -106,7 +106,9 @@ async def _show(
     async with queue, shown:
         if message is not None and tab in ("messages", "journal"):
             try:
-                values["chosen"] = await show_message(shown, message, form, whole=whole, names=await visitor.names())
+                values["chosen"] = await show_message(
+                    shown, message, form, whole=whole, user=visitor.name, names=await visitor.names()
+                )
                 values["gone"] = values["chosen"] is None
             except AccessDenied as error:
                 values["refused"] = explain(error)
