@@ -735,6 +735,7 @@ async def test_a_wait_is_cancelled(site: Site, action: int) -> None:
     assert not sister.done()
     assert not elsewhere.done()
     assert await q.cancel(6) == await other.cancel(5) == OK
+    assert await q.end(5) == MQ_ERROR_INVALID_HANDLE
     assert ((await sister).status, (await elsewhere).status) == (
         MQ_ERROR_OPERATION_CANCELLED,
         MQ_ERROR_OPERATION_CANCELLED,
@@ -1022,6 +1023,32 @@ async def test_lookups(site: Site) -> None:
     got = await q.read(LOOKUP_RECEIVE, lookup_id=two)
     assert await q.end(got) == OK
     assert site.lookup_ids() == [one, three]
+
+
+@pytest.mark.spec("MQRR-3.1.4.7-26")
+@pytest.mark.spec("MQRR-3.1.4.7-27")
+@pytest.mark.spec("MQRR-3.1.4.7-29")
+@pytest.mark.spec("MQRR-3.1.4.7-30")
+@pytest.mark.spec("MQRR-3.1.4.7-33")
+@pytest.mark.spec("MQRR-3.1.4.7-34")
+@served
+async def test_lookups_pass_over_locked_messages(site: Site) -> None:
+    first, one, two, three, last = site.send(b"first", b"one", b"two", b"three", b"last")
+    q = await site.opened()
+    for locked in (first, two, last):
+        assert (await q.read(LOOKUP_RECEIVE, lookup_id=locked)).lookup_id == locked
+    for action, lookup_id, body in (
+        (LOOKUP_PEEK_NEXT, one, b"three"),
+        (LOOKUP_PEEK_PREV, three, b"one"),
+        (LOOKUP_PEEK_NEXT, 0, b"one"),
+        (LOOKUP_PEEK_PREV, 0xFFFF_FFFF_FFFF_FFFF, b"three"),
+    ):
+        assert (await q.read(action, lookup_id=lookup_id)).body == body
+        got = await q.read(action + 0x10, lookup_id=lookup_id)
+        assert got.body == body
+        assert await q.end(got, 1) == OK
+    assert (await q.read(LOOKUP_PEEK_NEXT, lookup_id=three)).status == MQ_ERROR_MESSAGE_NOT_FOUND
+    assert (await q.read(LOOKUP_PEEK_PREV, lookup_id=one)).status == MQ_ERROR_MESSAGE_NOT_FOUND
 
 
 @pytest.mark.spec("MQRR-3.1.4.2-10")

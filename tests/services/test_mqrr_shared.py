@@ -38,7 +38,6 @@ from tests.services.site import until
 from tests.services.test_mqrr_transactions import OK
 from tests.statuses import (
     MQ_ERROR_INVALID_HANDLE,
-    MQ_ERROR_INVALID_PARAMETER,
     MQ_ERROR_IO_TIMEOUT,
     MQ_ERROR_MESSAGE_ALREADY_RECEIVED,
     MQ_ERROR_MESSAGE_NOT_FOUND,
@@ -364,7 +363,7 @@ async def test_a_subqueue_of_what_has_none(site: Site, name: str) -> None:
     peer = await site.peer()
     before = len(site.runtime.engine.queue_manager.queue_collection)
     for call in (site.opened(name, peer=peer), site.opened_for_move(name, peer)):
-        assert await fault(call) == MQ_ERROR_INVALID_PARAMETER
+        assert await fault(call) == MQ_ERROR_QUEUE_NOT_FOUND
     assert len(site.runtime.engine.queue_manager.queue_collection) == before
 
 
@@ -571,6 +570,21 @@ async def test_a_move_over_another_connection_of_the_association(site: Site) -> 
     target = await site.opened_for_move("OS:.\\private$\\q;b", first)
     source = await site.opened(peer=second)
     assert await source.move(target.move_context, one) == OK
+
+
+@pytest.mark.spec("MQRR-3.1.4.9-12")
+@served
+async def test_the_message_of_a_read_is_gone(site: Site) -> None:
+    site.send(b"one", b"two")
+    q = await site.opened()
+    got = await q.read()
+    queue = site.operations.find(".\\private$\\q")
+    (position,) = queue.held_positions.values()
+    with site.runtime.change() as change:
+        site.runtime.engine.positions.remove(queue, position)
+    await asyncio.to_thread(change.wait)
+    assert await q.end(got) == MQ_ERROR_MESSAGE_NOT_FOUND
+    assert (await q.read(PEEK)).body == b"two"
 
 
 @pytest.mark.spec("MQRR-3.1.4.9-14")

@@ -194,7 +194,7 @@ def test_senders_and_names_have_sequences_of_their_own(h: IncomingHarness) -> No
     assert len(h.queue("ledger").incoming_transactional_transfer_info) == 4
 
 
-def test_a_sequence_goes_on_over_the_life_of_its_queue(h: IncomingHarness) -> None:
+def test_a_sequence_continues_over_the_life_of_its_queue(h: IncomingHarness) -> None:
     """Messages to a missing queue are rejected in their turn.
 
     When the queue is created, the next message is accepted.
