@@ -139,7 +139,7 @@ def test_a_narrow_terminal_keeps_the_role_of_a_user(data: Path, run: Run) -> Non
     assert re.search(r"alice +administrator +no +yes +S-1-5-21-", seen), seen
 
 
-def test_a_closed_output_is_told_and_leaves_the_messages(full: Path) -> None:
+def test_a_closed_output_is_reported_and_leaves_the_messages(full: Path) -> None:
     script = f"{LANNER} receive orders --all --data {full} >&-"
     ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (

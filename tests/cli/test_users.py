@@ -37,7 +37,7 @@ def test_users_are_listed_changed_and_removed(run: Run, data: Path) -> None:
     run("user", "list", code=3)
 
 
-def test_what_cannot_be_done_to_users_is_told(run: Run) -> None:
+def test_what_cannot_be_done_to_users_is_reported(run: Run) -> None:
     assert "--password-stdin" in run("user", "add", "a", code=2).err
     assert "a password is needed" in run("user", "add", "a", "--password-stdin", stdin="\n", code=1).err
     run("user", "add", "a", "--password-stdin", stdin="a long word\n")

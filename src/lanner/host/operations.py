@@ -210,7 +210,7 @@ class Operations:
         """Return a queue that has an access list of its own. Raises IllegalOperation."""
         queue = self.engine.require_queue(name)
         if queue.parent:
-            raise IllegalOperation(f"{queue.pathname} has no access list: that of its queue counts")
+            raise IllegalOperation(f"{queue.pathname} has no access list of its own: that of its queue applies")
         if isinstance(queue, OutgoingQueue) or queue.is_system:
             raise IllegalOperation(f"{queue.pathname} has no access list: it belongs to the queue manager")
         return queue
@@ -498,14 +498,14 @@ class Operations:
             return error
         what = f"message {lookup_id:#x} of queue {held.queue.pathname}"
         if held.transaction is None:
-            return type(error)(f"{what} is being received by another reader: it is gone, or back, when that has ended")
+            return type(error)(f"{what} is being received by another reader: it is removed or returned when that ends")
         if transaction is not None and held.transaction is transaction:
             kinds = (one.operation_type for one in transaction.transactional_operations if one.message_position is held)
             done = "moved" if next(kinds, None) is OperationType.MOVE else "received"
             return type(error)(f"{what} is held by this transaction, {transaction.identifier}, which has {done} it")
         return type(error)(
             f"{what} is held by transaction {held.transaction.identifier}: "
-            "it is gone when that commits, and back when that aborts"
+            "it is removed when that commits, and returned when that aborts"
         )
 
     def undo_receive(self, positions: Iterable[MessagePosition]) -> None:

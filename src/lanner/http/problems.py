@@ -130,4 +130,4 @@ async def failed(request: Request, error: Exception) -> JSONResponse:
 
 async def too_slow(request: Request, error: Exception) -> JSONResponse:
     del request, error
-    return problem(HTTPStatus.REQUEST_TIMEOUT, "Request Timeout", "the request did not come to its end in time")
+    return problem(HTTPStatus.REQUEST_TIMEOUT, "Request Timeout", "the request was not completed in time")

@@ -306,6 +306,10 @@ class ServerConnection:
         out.clear()
         return data
 
+    def awaits(self, call: ServerCall) -> bool:
+        """Return whether the client still waits for the answer to a call."""
+        return self._closed is None and not call.is_finished
+
     def respond(self, call: ServerCall, stub: bytes) -> None:
         """Answer a call with its out parameters.
 

@@ -68,7 +68,7 @@ SCREENS = {
     "/queue/send?name=" + quote("private$\\orders"): "Write the body as",
     "/queue/purge?name=" + quote("private$\\orders"): "This cannot be undone",
     "/queue/delete?name=" + quote("private$\\orders"): "Delete the queue",
-    "/deadletters": "Nobody received it in time",
+    "/deadletters": "Not received in time",
     "/outgoing": "Next attempt",
     "/peers": "Who talks to whom",
     "/transactions": "None is in doubt",
@@ -284,7 +284,7 @@ def test_the_answers_forbid_inline_code(service: HttpService) -> None:
 def test_a_trace_shows_where_a_message_is(visit: Visit, manager: lanner.QueueManager) -> None:
     letter = next(iter(manager.dead_letter))
     page = visit(f"/trace?message={quote(letter.id)}")
-    expect(page.locator(".line")).to_contain_text("Became a dead letter: nobody received it in time")
+    expect(page.locator(".line")).to_contain_text("Became a dead letter: not received in time")
     page.goto("/trace?message=abc")
     expect(page.locator("main")).to_contain_text("“abc” is no message id")
     poison = manager.open("orders;poison").peek(0)

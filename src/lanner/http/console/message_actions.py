@@ -75,7 +75,7 @@ async def resend_form(request: Request, visitor: Looking, name: str, message: in
     async with await _queue(visitor.manager, name, part) as queue:
         shown = await show_message(queue, message, None, whole=True)
     if shown is None:
-        raise MessageNotFound(f"message {message} is no longer in {name}: somebody received it")
+        raise MessageNotFound(f"message {message} is no longer in {name}: it was received or removed")
     original = shown.message
     body, encoding = _written(original)
     form = {
@@ -424,7 +424,7 @@ async def delete_messages(
     values = {"name": name, "part": part, "messages": chosen, "filter": Filter(), "most": MOST, **told}
     needed = short_name(name) if len(chosen) > TYPED else ""
     if needed and typed != needed:
-        error = ("The name does not fit: nothing was deleted.", "")
+        error = ("The name does not match: nothing was deleted.", "")
         return await render(request, visitor, "delete_messages.html", status=409, typed=needed, error=error, **values)
     async with await _queue(visitor.manager, name, part) as queue:
         try:
@@ -473,7 +473,7 @@ async def purge(
     request: Request, visitor: Looking, name: Text, count: Annotated[int, Form()], typed: Text = "", part: Text = ""
 ) -> Response:
     if typed != short_name(name):
-        return await _purge_page(request, visitor, name, part, ("The name does not fit: nothing was removed.", ""))
+        return await _purge_page(request, visitor, name, part, ("The name does not match: nothing was removed.", ""))
     async with await _queue(visitor.manager, name, part) as queue:
         now = await queue.count()
         if _has_changed(count, now):
@@ -521,7 +521,7 @@ async def delete_queue(
     request: Request, visitor: Looking, name: Text, count: Annotated[int, Form()], typed: Text = ""
 ) -> Response:
     if typed != short_name(name):
-        return await _delete_page(request, visitor, name, ("The name does not fit: nothing was deleted.", ""))
+        return await _delete_page(request, visitor, name, ("The name does not match: nothing was deleted.", ""))
     async with open_queue(visitor.manager, name) as queue:
         now = await queue.count()
     if _has_changed(count, now):

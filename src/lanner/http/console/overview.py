@@ -76,7 +76,7 @@ def _nearly_full(row: dict[str, Any], share: int) -> Alarm:
 def headline(count: int) -> str:
     """Return how many things need attention, in words."""
     words = _WORDS[count] if count < len(_WORDS) else f"{count} things"
-    return f"{words} need{'s' if count < 2 else ''} you"
+    return f"{words} need{'s' if count < 2 else ''} your attention"
 
 
 def destination(queue: dict[str, Any]) -> str:

@@ -251,7 +251,7 @@
     const check = () => {
       const fits = input.value === input.dataset.typed;
       button.disabled = !fits;
-      hint.textContent = fits ? "The name fits." : "Not yet the name of the queue. The server checks it again.";
+      hint.textContent = fits ? "The name matches." : "Not yet the name of the queue. The server checks it again.";
     };
     input.addEventListener("input", check);
     check();
