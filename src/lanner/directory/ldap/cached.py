@@ -237,7 +237,7 @@ class CachedDirectory:
     ) -> DirectoryObject | None:
         with self._lock:
             kept = self._kept.get(_key(object_type, filters, attributes))
-        return None if kept is None else copy.deepcopy(kept.answer[1])  # type: ignore[no-any-return]
+        return None if kept is None else copy.deepcopy(kept.answer[1])
 
     # The events of MS-MQDSSM 3.1.6
     # ------------------------------------------------------------------------
