@@ -277,7 +277,11 @@ def _undo(directory: LdapDirectory, membership: Membership, administrator: LogOn
         raise
     accounts.strip(dn)
     if administrator is None:
-        accounts.forget_principals(dn, membership.computer)
+        try:
+            accounts.forget_principals(dn, membership.computer)
+        except Refused:
+            # A computer may not write principals that an administrator has added.
+            return "the computer's account with its service principals, which an administrator can delete"
         return "the computer's account, which an administrator can delete"
     if membership.is_router:
         for site in membership.sites:

@@ -80,6 +80,7 @@ class Runtime:
                     settings = membership.settings(settings)
                     if membership.is_member:
                         directory = self._own_directory = membership.directory(settings.profile)
+                        self._is_in_domain = True
             with self.change() as change:
                 if directory is None:
                     embedded = EmbeddedDirectory(self.store.table("directory"), profile=settings.profile)
