@@ -191,6 +191,8 @@ def test_the_account_has_a_certificate(joining: Joining, *, is_new: bool) -> Non
     # A survey of the domain reads the accounts of its computers, too.
     joining.domain.modify(joining.dn, mSMQSignCertificates=keys.public_key_lists()[1])
     assert joining.name in joining.run("directory", "show").out
+    (problem,) = joining.run("domain", "status", "--json", code=1).json["problems"]
+    assert "no certificate of this computer's signing key" in problem
     joining.run("certificate", "list")
     joining.leave()
 
