@@ -82,7 +82,7 @@ def is_(name: str, value: object, operator: Operator = Operator.EQUALS) -> list[
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.18-1")
-def test_creating_a_public_queue_is_told_before_the_directory_hears_of_it(h: Harness) -> None:
+def test_creating_a_public_queue_is_reported_before_the_directory_hears_of_it(h: Harness) -> None:
     """3.1.7.1.18: QueueCreation first, then MS-MQDSSM 3.1.6.1.
 
     The status and GUID of the latter are the answer.
@@ -101,7 +101,7 @@ def test_creating_a_public_queue_is_told_before_the_directory_hears_of_it(h: Har
     [Site(name="Paris"), QueueManager(computer_name="BETA", site_identifier_list=[uuid.uuid4()])],
     ids=["Site", "QueueManager"],
 )
-def test_creating_anything_else_is_told_to_nobody(h: Harness, directory_object: DirectoryObject) -> None:
+def test_creating_anything_else_is_reported_to_nobody(h: Harness, directory_object: DirectoryObject) -> None:
     """3.1.7.1.18: only a public queue raises Send Change Notification."""
     journal = Journal.of(h)
     assert h.engine.create_directory_object(directory_object) == (SUCCESS, directory_object.identifier)
@@ -133,7 +133,7 @@ def test_a_created_object_has_the_listed_attributes_or_all(h: Harness) -> None:
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.19-1")
-def test_deleting_a_public_queue_is_told_before_the_directory_hears_of_it(h: Harness) -> None:
+def test_deleting_a_public_queue_is_reported_before_the_directory_hears_of_it(h: Harness) -> None:
     """3.1.7.1.19: QueueDeletion, then MS-MQDSSM 3.1.6.2, whose status is the answer."""
     queue = remote_queue(h)
     h.engine.create_directory_object(queue)
@@ -145,7 +145,7 @@ def test_deleting_a_public_queue_is_told_before_the_directory_hears_of_it(h: Har
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.19-1")
-def test_deleting_a_site_is_told_to_nobody(h: Harness) -> None:
+def test_deleting_a_site_is_reported_to_nobody(h: Harness) -> None:
     """3.1.7.1.19: only a public queue raises Send Change Notification."""
     site = new_site(h, "Paris")
     journal = Journal.of(h)
@@ -187,7 +187,7 @@ def test_a_write_updates_the_listed_attributes_or_all(h: Harness) -> None:
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.24-2")
-def test_a_write_is_told_after_it_succeeded(h: Harness) -> None:
+def test_a_write_is_reported_after_it_succeeded(h: Harness) -> None:
     """3.1.7.1.24: the events of a successful write.
 
     QueueUpdate for a public queue, QueueManagerUpdate for a queue manager, nothing for a site.
@@ -229,7 +229,7 @@ def test_no_version_of_the_host_diverts_what_is_done_to_a_public_queue(h: Harnes
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.24-2")
-def test_a_failed_write_is_told_to_nobody(h: Harness) -> None:
+def test_a_failed_write_is_reported_to_nobody(h: Harness) -> None:
     """3.1.7.1.24: the notifications follow Success only."""
     journal = Journal.of(h)
     assert h.engine.write_directory(remote_queue(h, "unknown")) is NOT_FOUND

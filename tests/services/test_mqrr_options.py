@@ -144,6 +144,7 @@ async def test_the_rights_to_the_queues_of_the_computer(site: Site, suffix: int,
     await peer.call(REMOTE_READ, mqrr.R_OPEN_QUEUE, **opening(queue_format, RECEIVE_ACCESS))
 
 
+@pytest.mark.spec("MQRR-1.4-1/a queue that is open through one")
 @pytest.mark.spec("MQRR-1.7-7")
 @served
 async def test_what_qm2qm_reads_can_be_opened_here(site: Site) -> None:

@@ -233,7 +233,7 @@ class _Provisioning:
             if link.site1.casefold() == link.site2.casefold():
                 raise TopologyError(f"{what}: two different sites are needed")
             if link.cost not in ROUTING_LINK_COST:
-                raise TopologyError(f"{what}: its cost is {link.cost}, and 1 to 999999 is expected")
+                raise TopologyError(f"{what}: its cost is {link.cost}: 1 to 999999 expected")
             for gate in link.site_gates:
                 if {link.site1.casefold(), link.site2.casefold()}.isdisjoint(self._sites_of(gate, topology)):
                     raise TopologyError(f"{what}: the site gate {gate} belongs to neither site")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cryptography import x509
@@ -13,13 +13,13 @@ from lanner.directory.topology import Signer, signers
 from lanner.host.long_reads import read_apart
 from lanner.model.errors import GenericError, IllegalUser, InvalidParameter
 from lanner.security.identity import Identity
+from lanner.services.request_fields import Request, text_of
 from lanner.wire.sid import Sid
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
 
 Document = dict[str, Any]
-Request = Mapping[str, Any]
 
 
 class CertificateDocuments:
@@ -64,8 +64,8 @@ class CertificateDocuments:
         engine = self._engine
         resolve = engine.settings.resolve_identity
         try:
-            certificate = x509.load_pem_x509_certificate(_text(request, "certificate").encode())
-            sid = _text(request, "sid") if "sid" in request else None
+            certificate = x509.load_pem_x509_certificate(text_of(request, "certificate").encode())
+            sid = text_of(request, "sid") if "sid" in request else None
             owner = identity if sid is None else resolve and resolve(Sid.parse(sid))
         except ValueError as error:
             raise InvalidParameter(str(error)) from None
@@ -76,7 +76,7 @@ class CertificateDocuments:
 
     def _remove(self, identity: Identity, request: Request) -> Document:
         """Remove a certificate by its fingerprint or an unambiguous prefix of it."""
-        wanted = _text(request, "sha256").lower().replace(":", "")
+        wanted = text_of(request, "sha256").lower().replace(":", "")
         found = [
             (signer, octets, document)
             for signer, octets in self._found()
@@ -91,10 +91,3 @@ class CertificateDocuments:
             raise GenericError(f"the directory did not remove the certificate of {document['user']}")
         self._engine.audit.done("remove certificate", identity, user=document["user"], sha256=document["sha256"])
         return document
-
-
-def _text(request: Request, key: str) -> str:
-    value = request.get(key)
-    if not isinstance(value, str):
-        raise InvalidParameter(f"a request needs the text `{key}`")
-    return value

@@ -37,6 +37,7 @@ from lanner.services.oldest import oldest_message
 from lanner.services.outgoing_documents import PROGRESS, outgoing_document, values_of
 from lanner.services.outgoing_queues import transfer_info
 from lanner.services.peer_documents import PeerDocuments
+from lanner.services.request_fields import Request, text_of, texts_of
 from lanner.services.session_documents import SessionDocuments
 from lanner.services.transaction_documents import TransactionDocuments
 from lanner.services.user_documents import UserDocuments
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
 # few queue managers have an enterprise to describe.
 
 Document = dict[str, Any]
-Request = Mapping[str, Any]
 _Handler = Callable[["Identity", Request], object]
 
 
@@ -167,9 +167,9 @@ class Documents:
         """Return the document that answers a request, and the change that must be durable first."""
         if not isinstance(request, Mapping):
             raise InvalidParameter("a request is an object with a member `request`")
-        name = _text(request, "request")
+        name = text_of(request, "request")
         if name in self._actions:
-            queue = parse(_text(request, "queue"))
+            queue = parse(text_of(request, "queue"))
             return None, self._management.queue_action(identity, queue, self._actions[name])
         handler = self._of_users.get(name) or self._questions.get(name) or self._orders.get(name)
         if handler is None:
@@ -210,7 +210,7 @@ class Documents:
         from lanner.services.examination import examine_files, examine_store
         from lanner.services.service_examination import examine_service
 
-        where, data = _text(request, "where"), self._about().get("data")
+        where, data = text_of(request, "where"), self._about().get("data")
         findings = list(examine_files(Path(data))) if request.get("files") is True and data is not None else []
         engine = self._engine
         with engine.store.lock:
@@ -273,7 +273,7 @@ class Documents:
     def _peer(self, identity: Identity, request: Request) -> object:
         """Describe another computer, whose addresses the client has resolved."""
         del identity
-        name, addresses = _text(request, "name"), _texts(request, "addresses")
+        name, addresses = text_of(request, "name"), texts_of(request, "addresses")
         known = self._in_directory(name)
         hops = {format_address(address) for address in addresses}
         return {
@@ -296,7 +296,7 @@ class Documents:
 
     def _trust_peer(self, identity: Identity, request: Request) -> object:
         del identity
-        return self._peer_documents.trust(_guid(request), _texts(request, "addresses"))
+        return self._peer_documents.trust(_guid(request), texts_of(request, "addresses"))
 
     def _forget_peer(self, identity: Identity, request: Request) -> object:
         del identity
@@ -330,7 +330,7 @@ class Documents:
         return TransactionDocuments(self._engine).describe()
 
     def _end_transaction(self, identity: Identity, request: Request, *, is_commit: bool) -> object:
-        text = _text(request, "transaction")
+        text = text_of(request, "transaction")
         try:
             transaction = UUID(text)
         except ValueError:
@@ -364,7 +364,7 @@ class Documents:
 
     def _remove_from_directory(self, identity: Identity, request: Request) -> object:
         del identity
-        kind, names = _text(request, "kind"), _texts(request, "names")
+        kind, names = text_of(request, "kind"), texts_of(request, "names")
         with _told():
             self._engine.remove_from_directory(kind, *names)
         return None
@@ -379,22 +379,8 @@ def _told() -> Iterator[None]:
         raise InvalidParameter(str(error)) from None
 
 
-def _text(request: Request, key: str) -> str:
-    value = request.get(key)
-    if not isinstance(value, str):
-        raise InvalidParameter(f"a request needs the text `{key}`")
-    return value
-
-
-def _texts(request: Request, key: str) -> list[str]:
-    value = request.get(key)
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise InvalidParameter(f"a request needs the list of texts `{key}`")
-    return value
-
-
 def _guid(request: Request) -> UUID:
-    text = _text(request, "guid")
+    text = text_of(request, "guid")
     try:
         return UUID(text)
     except ValueError:

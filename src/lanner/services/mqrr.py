@@ -295,9 +295,14 @@ class RemoteReadService:
         Close Queue ends reads that wait, and returns messages whose receive was not ended.
         """
         self._moves.remove(queue)
-        for request in list(queue.requests.values()):
+        requests = list(queue.requests.values())
+        for request in requests:
             queue.forget(request)
-            if request.transaction is not None and not request.read.is_waiting:
+            if request.read.is_waiting:
+                # Before any message goes back: this handle can no longer deliver it.
+                request.read.cancel()
+        for request in requests:
+            if request.transaction is not None:
                 # The receive leaves its transaction, because it can no longer be acknowledged
                 # (DECISIONS).
                 request.read.give_back()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.functions import spark_partition_id
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -53,7 +54,7 @@ def planned(address: str, schema: pa.Schema | None = None, **options: object) ->
     if schema is None:
         columns = str(given.get("columns", "all"))
         schema = RowSchema.select(columns, include_body=given.get("includeBody") != "false").arrow
-    reader = pickle.loads(pickle.dumps(source)).reader(from_arrow_schema(schema))
+    reader = pickle.loads(cloudpickle.dumps(source)).reader(from_arrow_schema(schema))
     return Plan(pickle.loads(pickle.dumps(reader)), reader.partitions(), schema)
 
 
@@ -279,7 +280,7 @@ def test_a_read_tells_what_it_no_longer_finds(qm: QueueManager, address: str, ca
         strict.bodies()
 
 
-def test_a_queue_that_was_made_anew_is_another_one(qm: QueueManager, address: str) -> None:
+def test_a_queue_that_was_created_again_is_another_one(qm: QueueManager, address: str) -> None:
     queue = qm.create_queue("q")
     fill(qm, "q", 3)
     plan = planned(address, queues="q")

@@ -225,7 +225,9 @@ class LdapConnection:
                 answer = unpack(self._receive())
                 if answer.message_id != number:
                     # RFC 4511 4.4.1: message number 0 is a notice of disconnection.
-                    raise ConnectionFailed(f"{self.host}: {answer.diagnostic or 'it sent what nobody asked for'}")
+                    raise ConnectionFailed(
+                        f"{self.host}: {answer.diagnostic or 'it sent a message that was not requested'}"
+                    )
                 answers.append(answer)
                 if answer.tag == request.response:
                     return answers

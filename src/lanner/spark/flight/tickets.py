@@ -48,13 +48,13 @@ class Grant:
     where: list[list[object]]  # columnar.filters
     body_format: str | None = None  # columnar.values
     body_schema: str | None = None
-    until: float = 0.0  # seconds since 1970
+    until: float = 0.0  # on the monotonic clock, which all processes of a machine share
 
 
 class Tickets:
     """Seals grants, and opens those that were sealed with the same key."""
 
-    def __init__(self, key: bytes | None = None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, key: bytes | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.key = secrets.token_bytes(32) if key is None else key
         self._clock = clock
 
@@ -70,12 +70,10 @@ class Tickets:
         except (ValueError, binascii.Error):
             content = digest = b""
         if not hmac.compare_digest(self._digest(content), digest):
-            raise TicketRefused("the queue manager did not issue this ticket since its start: ask it again")
+            raise TicketRefused("the queue manager has not issued this ticket since its start: request a new one")
         grant = Grant(**json.loads(content))
         if grant.until < self._clock():
-            raise TicketRefused(
-                f"the ticket was good for {LIFE:g} seconds, which are over: ask the queue manager again"
-            )
+            raise TicketRefused(f"the ticket was valid for {LIFE:g} seconds and has expired: request a new one")
         return grant
 
     def _digest(self, content: bytes) -> bytes:
