@@ -202,7 +202,7 @@ libc.fflush(out)
 
 
 def test_threads_share_one_heap() -> None:
-    """In a process of its own: what is limited once stays so."""
+    """In a process of its own, because the limit cannot be lifted again."""
     told = subprocess.run([sys.executable, "-c", ARENAS], capture_output=True, text=True, check=True).stdout
     assert told.count("<heap nr=") == 1
 

@@ -120,14 +120,14 @@ def test_a_command_that_needs_an_extra_names_it(
 
 
 @pytest.mark.parametrize("package", EXTRAS)
-def test_a_missing_package_of_an_extra_is_told_with_the_extra(package: str) -> None:
+def test_a_missing_package_of_an_extra_is_reported_with_the_extra(package: str) -> None:
     text, hint = describe(ModuleNotFoundError(f"No module named '{package}.x'", name=f"{package}.x"))
     assert package in text
     assert hint is not None
     assert re.search(r"pip install 'lanner\[(kerberos|spark)\]'", hint)
 
 
-def test_a_missing_package_of_the_core_is_told_with_the_way_to_mend_it() -> None:
+def test_a_missing_package_of_the_core_is_reported_with_the_way_to_mend_it() -> None:
     text, hint = describe(ModuleNotFoundError("No module named 'lmdb'", name="lmdb"))
     assert "lmdb" in text
     assert hint == "install it with `pip install --force-reinstall lanner`"

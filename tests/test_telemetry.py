@@ -307,7 +307,7 @@ def test_a_context_is_read_as_it_was_written() -> None:
     assert read_trace_context(context.carried()) == context
 
 
-def test_only_a_queue_manager_that_is_told_to_listens_to_events(tmp_path: Path) -> None:
+def test_only_a_queue_manager_that_is_reported_to_listens_to_events(tmp_path: Path) -> None:
     with lanner.QueueManager(tmp_path / "data", name="ALPHA") as manager:
         assert runtime_of(manager).engine.events is None
     assert set(daemon_telemetry.SHAPES) <= set(EventKind)

@@ -145,7 +145,7 @@ def test_an_account_that_the_domain_refuses(joining: Joining, authentication: st
     joining.leave()
 
 
-def test_names_from_before_go_on_to_mean_their_queues(joining: Joining) -> None:
+def test_names_from_before_continue_to_mean_their_queues(joining: Joining) -> None:
     run = joining.run
     run("queue", "create", "letters", "--name", joining.name)
     run("queue", "create", r".\orders")

@@ -59,7 +59,7 @@ def test_the_elements_can_be_enumerated(world: World) -> None:
     assert result.value == (tuple(VALUES.values()), 3)
 
 
-def test_an_enumeration_goes_on_when_the_collection_is_let_go(world: World) -> None:
+def test_an_enumeration_continues_when_the_collection_is_let_go(world: World) -> None:
     collection = MSMQCollection(world.environment, VALUES)
     enumerator = world.call(collection, "get_new_enum")
     collection.released()

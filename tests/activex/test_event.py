@@ -205,7 +205,7 @@ def test_a_sink_that_fails_does_not_stop_the_others(
 
 
 @pytest.mark.spec("MQAC-3.16.4.4-2")
-def test_a_sink_that_hangs_is_waited_for_alone_and_not_for_ever(
+def test_a_sink_that_hangs_is_waited_for_alone_and_not_forever(
     world: World, event: MSMQEvent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lanner.activex.event, "SINK_TIMEOUT", 0.01)

@@ -94,7 +94,7 @@ def opened(world: World, wire: Wire, access: int) -> RemoteInterface:
 
 
 @pytest.mark.spec("MQAC-3.16.4.4-1", "MQAC-3.16.4.4.1-1")
-def test_a_message_that_arrives_is_told_and_can_be_read(
+def test_a_message_that_arrives_is_reported_and_can_be_read(
     world: World, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """4.5: the sink gets the queue that was enabled, and receives from it."""
@@ -131,7 +131,7 @@ def test_a_message_that_arrives_is_told_and_can_be_read(
 
 
 @pytest.mark.spec("MQAC-3.16.4.4.2-1")
-def test_a_wait_that_ends_otherwise_is_told_with_its_code(world: World, wire: Wire) -> None:
+def test_a_wait_that_ends_otherwise_is_reported_with_its_code(world: World, wire: Wire) -> None:
     event, _, sink, _ = listen(world, wire)
     queue = opened(world, wire, PEEK)
     wire.call(queue, IMSMQ_QUEUE4, "enable_notification", event, Variant(VT.I4, 0), Variant(VT.I4, 1000))

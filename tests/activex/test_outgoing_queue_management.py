@@ -156,7 +156,7 @@ def test_a_queue_that_has_carried_nothing_transactional_has_zeros(world: World) 
 
 @pytest.mark.spec("MQAC-3.5.4.1.3-1", "MQAC-3.3.4.1.4-2")
 @pytest.mark.parametrize("member", ["get_state", "get_next_hops", "eod_get_send_info", "pause", "resume", "eod_resend"])
-def test_what_fails_is_told(world: World, member: str) -> None:
+def test_what_fails_is_reported(world: World, member: str) -> None:
     waiting(world)
     found = managed(world)
     assert world.status(found, member, by=ANONYMOUS) == AccessDenied.status

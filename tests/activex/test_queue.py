@@ -460,7 +460,7 @@ class TestReceive:
     def test_in_a_transaction_the_message_is_locked(self, world: World, q: Queue, member: str, vt: int) -> None:
         """No other reader sees the message.
 
-        It is gone after the commit, and back after the abort.
+        It is removed by a commit, and returned by an abort.
         """
         send(world, b"1")
         queue, other = opened(world), opened(world)
@@ -685,7 +685,7 @@ class TestCursor:
         assert body(world.call(other, "peek_next", *PEEK_NOW)) == b"2"
 
     @pytest.mark.spec("MQAC-3.11.4.1.17-1", "MQAC-3.11.4.1.10-1")
-    def test_peek_next_needs_a_place_to_go_on_from(self, strict: World) -> None:
+    def test_peek_next_needs_a_place_to_continue_from(self, strict: World) -> None:
         """Not on a fresh or reset cursor, nor past the end."""
         send(strict, b"1")
         queue = opened(strict)
@@ -872,7 +872,7 @@ class TestLookup:
     def test_exactly_what_is_returned_is_removed(
         self, world: World, queue: MSMQQueue, member: str, at: bytes | None, taken: bytes
     ) -> None:
-        """Locked in a transaction, else gone at once; the journal has it then."""
+        """It is locked in a transaction, otherwise removed, and copied to the journal."""
         find(world).journaling = True
         everything = bodies(world)
         left = [one for one in everything if one != taken]

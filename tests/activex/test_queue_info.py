@@ -460,7 +460,7 @@ class TestCreate:
         assert not find(world).transactional
 
     @pytest.mark.spec("MQAC-3.10.4.1.26-6")
-    def test_a_failing_event_is_told_as_it_is(self, world: World) -> None:
+    def test_a_failing_event_is_reported_as_it_is(self, world: World) -> None:
         made = info(world, private())
         world.call(made, "put_label", "x" * 125)
         assert world.status(made, "create") == MQ_ERROR_ILLEGAL_PROPERTY_VALUE

@@ -91,7 +91,7 @@ def test_each_sender_has_a_collection(world: World) -> None:
 
 @pytest.mark.spec("MQAC-3.3.4.1.4-2")
 @pytest.mark.parametrize("member", ["get_journal_message_count", "get_bytes_in_journal", "eod_get_receive_info"])
-def test_what_fails_is_told(world: World, member: str) -> None:
+def test_what_fails_is_reported(world: World, member: str) -> None:
     assert world.status(managed(world), member, by=ANONYMOUS) == AccessDenied.status
 
 

@@ -40,7 +40,7 @@ PEEK_NOW = (MISSING, MISSING, i4(0))
 
 
 class Event(MSMQEvent):
-    """Remembers what it was told."""
+    """An event sink that records its calls."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world.environment)

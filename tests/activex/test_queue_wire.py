@@ -109,7 +109,7 @@ def find(world: World) -> Queue:
 
 
 def until(world: World, condition: Callable[[], bool]) -> None:
-    """Let both sides run until the server has come so far."""
+    """Run both sides until the server has reached a state."""
 
     async def wait() -> None:
         while not condition():  # noqa: ASYNC110 (nobody there tells)
@@ -120,7 +120,7 @@ def until(world: World, condition: Callable[[], bool]) -> None:
 
 @pytest.mark.spec("MQAC-3.11.4.1.14-16")
 def test_a_wait_blocks_nothing_but_itself(world: World, wire: Wire, q: Queue) -> None:
-    """Calls on the same object, and so on the same connection, go on; so do those on others."""
+    """Other calls continue, both on the same object (and so the same connection) and on others."""
     queue, other = opened(wire), opened(wire)
     task = later(world, queue, "receive", *FOR_EVER)
     assert wire.call(queue, IMSMQ_QUEUE4, "get_is_open2") is True

@@ -374,7 +374,7 @@ class TestExternal:
     @pytest.mark.spec("MQAC-3.8.4.1.1-5")
     @pytest.mark.parametrize("end", ["commit", "abort"])
     def test_what_the_coordinator_refuses_has_not_ended(self, coordinated: World, end: str) -> None:
-        """It retains nothing: the transaction goes on, and can still be ended."""
+        """It supports no retaining: the transaction stays open, and can still be ended."""
         transaction = begin_coordinated(coordinated)
         assert coordinated.status(transaction, end, yes()) == XACT_E_NOTSUPPORTED
         assert transaction.transaction is not None

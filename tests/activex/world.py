@@ -68,7 +68,7 @@ class World:
             yield self._harness
 
     def tick(self, seconds: float) -> None:
-        """Let time pass, do what is due, and tell those who wait."""
+        """Advance the clock, run due timers, and wake waiting callers."""
         with self.held() as h:
             h.tick(seconds)
         self.run_ready()

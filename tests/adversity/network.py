@@ -196,7 +196,7 @@ class Network:
         links: Iterable[tuple[str, str, tuple[str, ...]]] = (),
         queues: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
-        """Tell every directory where the nodes stand, which route, and of public queues."""
+        """Enter sites, routing servers and public queues into every directory."""
         computers = [
             {
                 "name": name,
@@ -222,7 +222,7 @@ class Network:
     # ----------------------------------------------------------------------------------------------
 
     def send(self, stream: Stream, **arguments: object) -> None:
-        """Begin a stream, or go on with it after its sender has died."""
+        """Begin a stream, or continue it after its sender has died."""
         self.streams[stream.name] = stream
         if not stream.is_sent:
             self.nodes[stream.source].do(
@@ -245,7 +245,7 @@ class Network:
     # ----------------------------------------------------------------------------------------------
 
     def kill_one(self) -> None:
-        """Kill any node at once; it starts again, and its streams go on."""
+        """Kill a random node with SIGKILL; it restarts, and its streams continue."""
         node = self.chance.choice(list(self.nodes.values()))
         node.kill()
         self.kills += 1

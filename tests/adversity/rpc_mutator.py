@@ -211,7 +211,7 @@ class Mutator:
         data[self.chance.randrange(len(data))] ^= 1 << self.chance.randrange(8)
 
     def _number(self, data: bytearray) -> None:
-        """A count, a size, a referent, a tag: whatever stands there."""
+        """A number at this place: a count, a size, a referent or a tag."""
         size = self.chance.choice((1, 2, 4, 4, 4, 8))
         place = self.chance.randrange(len(data)) // size * size
         value = self.chance.choice(NASTY) % (1 << 8 * size)

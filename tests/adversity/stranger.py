@@ -69,7 +69,7 @@ class Stranger:
         self.connection.sendall(b"".join(self.session.data_to_send()))
 
     def listen(self) -> None:
-        """Take what has come, and answer."""
+        """Read what has arrived, and answer it."""
         data = self.connection.recv(1 << 16)
         assert data, f"the connection has ended, state {self.session.state}"
         events = self.session.receive(data)

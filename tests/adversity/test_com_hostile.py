@@ -183,7 +183,7 @@ def test_floods_of_pings(tmp_path: Path) -> None:
     run(attacked(tmp_path, harm))
 
 
-def test_calls_that_wait_for_ever(tmp_path: Path) -> None:
+def test_calls_that_wait_forever(tmp_path: Path) -> None:
     """Calls that wait forever count against their own caller.
 
     Other callers are served, and a wait ends when its client disconnects.

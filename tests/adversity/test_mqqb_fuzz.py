@@ -228,7 +228,7 @@ class Friendship:
                     await is_over.wait()
 
     def check(self) -> None:
-        """See that everything has come, once; and that nothing else has changed."""
+        """Check that every message arrived exactly once, and that nothing else has changed."""
         expected = [f"{number}" for number in range(self._sent)]
         with self._pair.victim.manager() as victim:
             plain, once = victim.open(FRIEND_QUEUE), victim.open(STRICT)

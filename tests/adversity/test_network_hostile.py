@@ -150,7 +150,10 @@ BAD: dict[str, tuple[bytes, str]] = {
 
 @pytest.mark.parametrize("number", range(1, len(BAD) + 1), ids=BAD)
 def test_a_bad_packet_ends_its_session_with_one_line_and_leaves_nothing(scene: Scene, number: int) -> None:
-    """The line names header, field, value and peer; what came before the packet has come."""
+    """The line names header, field, value and peer.
+
+    Messages before the bad packet are delivered.
+    """
     packet, complaint = list(BAD.values())[number - 1]
     before = scene.count("q")
     with scene.stranger(number).open() as stranger:

@@ -400,7 +400,7 @@ def test_handles_of_others_and_of_other_kinds_open_nothing(victim: Victim) -> No
 
 
 async def close_all(holder: Holder) -> None:
-    """Everything closes once, and not a second time; then it is no use to anybody."""
+    """Every handle can be closed once. A second close fails, and the handle opens nothing."""
     closing: list[tuple[Interface, Method, dict[str, Value], str]] = [
         (QM2QM, mqqp.REMOTE_QM_END_RECEIVE, {"dw_ack": 1}, "pph_context"),
         (QM2QM, mqqp.REMOTE_QM_CLOSE_QUEUE, {}, "pph_context"),
@@ -450,7 +450,7 @@ def test_handles_of_an_association_that_has_ended(victim: Victim) -> None:
 
 
 async def come_back(victim: Victim, group: int) -> None:
-    """Again and again: the server may not know yet that the last connection has gone."""
+    """Retry: the server may not have noticed yet that the last connection has ended."""
     async with asyncio.timeout(PATIENCE):
         while True:
             async with await connect_unix(victim.socket, assoc_group_id=group) as client:

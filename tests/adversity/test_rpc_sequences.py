@@ -68,7 +68,7 @@ async def there_and_back(client: RpcClient, is_over: asyncio.Event) -> int:
 
 
 def state(victim: Served) -> list[object]:
-    """Say what of the victim is none of the enemy's business."""
+    """Return the state of the victim that the attacker must not change."""
     with victim.manager() as manager:
         secret = manager.open("secret")
         return [[message.body for message in secret], secret.access().document(), secret.attributes().label]

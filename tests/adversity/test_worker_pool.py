@@ -197,7 +197,7 @@ def test_a_pool_survives_kills_of_workers(pool: Pool) -> None:
     assert all(count <= RETRIES for count in pool.failures().values())
 
 
-def test_a_pool_goes_on_when_the_queue_manager_was_stopped(pool: Pool) -> None:
+def test_a_pool_continues_when_the_queue_manager_was_stopped(pool: Pool) -> None:
     pool.wait_for(lambda: pool.results() >= GOOD // 2)
     assert pool.served is not None
     pool.served.process.send_signal(signal.SIGTERM)

@@ -43,7 +43,7 @@ def test_the_service_migrates_and_says_so(old: Path, run: Run, serve: Callable[.
     assert access(run) == OLD
     assert not list(old.glob("access-lists-*"))
     service = serve("--json")
-    assert "INFO" in service.line_with("queue ALPHA\\private$\\orders belonged to the anonymous")
+    assert "INFO" in service.line_with("queue ALPHA\\private$\\orders belonged to ANONYMOUS LOGON")
     assert str(saved(old)) in service.line_with("WARNING lanner.host.access_migration")
     service.ready()
     assert access(run) == NEW

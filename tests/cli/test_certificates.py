@@ -235,7 +235,7 @@ def test_doctor_and_outgoing_say_in_words_what_is_wrong(
     assert "the peer does not know our certificate" in findings["handshake"]["text"]
 
 
-def test_an_expired_certificate_of_a_peer_is_told(
+def test_an_expired_certificate_of_a_peer_is_reported(
     site: Site, serve: Callable[..., Served], run: Run, tmp_path: Path
 ) -> None:
     """It expires while its queue manager runs."""

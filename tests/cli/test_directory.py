@@ -128,7 +128,7 @@ def test_weak_keys_of_others_are_shown(
     assert run("directory", "apply", file).out == "nothing has changed\n"
 
 
-def test_what_is_wrong_is_told_and_nothing_is_done(run: Run, place: str, file: Path) -> None:
+def test_what_is_wrong_is_reported_and_nothing_is_done(run: Run, place: str, file: Path) -> None:
     before = run("directory", "show").out
 
     def refused(text: str) -> str:

@@ -83,7 +83,7 @@ def test_a_directory_in_use_is_in_order_and_left_alone(run: Run, data: Path) -> 
     with QueueManager(data):
         found = run("doctor", "--json").json
     assert [one["verdict"] for one in found if one["check"] in ("lock", "store")] == ["OK", "SKIP"]
-    assert "a program has its queue manager" in str(found)
+    assert "a program has opened its queue manager" in str(found)
 
 
 def test_a_store_that_cannot_be_opened_fails(run: Run, orders: str, data: Path) -> None:

@@ -13,7 +13,7 @@ from lanner.client import QueueManager
 from tests.cli.conftest import Run
 
 
-def test_no_data_directory_is_told_with_what_to_do(run: Run, data: Path) -> None:
+def test_no_data_directory_is_reported_with_what_to_do(run: Run, data: Path) -> None:
     error = run("queue", "list", code=1).err
     assert f"data directory {data} does not exist" in error
     assert "lanner queue create NAME" in error
@@ -57,7 +57,7 @@ def test_a_word_after_two_dashes_is_a_body_and_no_option(run: Run, orders: str) 
     assert run("peek", orders, "--json").json["body"] == "--debug"
 
 
-def test_an_illegal_name_is_told_with_legal_ones(run: Run, orders: str) -> None:
+def test_an_illegal_name_is_reported_with_legal_ones(run: Run, orders: str) -> None:
     error = run("queue", "create", r"a b\c", code=1).err
     assert "' ' is not allowed" in error
     assert r"'.\private$\orders'" in error

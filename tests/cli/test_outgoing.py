@@ -57,7 +57,7 @@ def test_without_a_queue_manager_the_directory_itself_is_asked(run: Run, orders:
     assert text.splitlines()[0].split() == ["NAME", "STATE", "MESSAGES", "SIZE", "NEXT", "HOPS", "PROBLEM"]
     assert f"{FAR}  inactive" in text
     assert run("outgoing", "pause", "far").out == f"{FAR} is paused, 1 message in it\n"
-    assert "`lanner outgoing resume` lets it go on" in run("outgoing", "show", "far").out
+    assert "`lanner outgoing resume` resumes it" in run("outgoing", "show", "far").out
     assert "paused or locked" in run("doctor").out
     assert run("outgoing", "resume", "far", "--json").json["state"] == "Inactive"
     assert "`lanner serve` sends what waits" in run("outgoing", "resend", "far", code=1).err
@@ -68,7 +68,7 @@ def test_no_status_without_a_queue_manager(run: Run, orders: str, data: Path) ->
     assert f"no queue manager runs on {data}" in run("status", code=3).err
 
 
-def test_no_data_directory_is_told(run: Run, data: Path) -> None:
+def test_no_data_directory_is_reported(run: Run, data: Path) -> None:
     assert "does not exist" in run("outgoing", "list", code=1).err
     assert not data.exists()
     run("status", code=3)
@@ -167,7 +167,7 @@ def test_a_queue_that_is_not_paused_is_not_resumed(
     assert told in run("outgoing", "resume", "far", code=1).err
 
 
-def test_the_history_and_the_sequence_are_told_in_words(data: Path) -> None:
+def test_the_history_and_the_sequence_are_reported_in_words(data: Path) -> None:
     with far_and_further(data) as manager:
         queue = outgoing(manager, FAR)
         queue.connection_history = [
@@ -227,7 +227,7 @@ def test_the_history_and_the_sequence_are_told_in_words(data: Path) -> None:
 # ----------------------------------------------------------------------------------------------
 
 
-def test_why_nothing_leaves_is_told_while_it_is_tried(
+def test_why_nothing_leaves_is_reported_while_it_is_tried(
     serve: Callable[..., Served], run: Run, orders: str, data: Path, tmp_path: Path
 ) -> None:
     peer = free_address()
@@ -249,7 +249,7 @@ def test_why_nothing_leaves_is_told_while_it_is_tried(
         "OK", "OK", "FAIL", "SKIP",
     ]  # fmt: skip
     assert "peers table" in findings["name"]["text"]
-    assert "nobody listens there" in findings["tcp"]["text"]
+    assert "no program listens there" in findings["tcp"]["text"]
     # While it is paused there are no attempts, and nothing is to be resent.
     run("outgoing", "pause", "far")
     assert "`lanner outgoing resume` first" in run("outgoing", "resend", "far", code=1).err

@@ -44,7 +44,7 @@ def test_there_and_back(run: Run, orders: str, file: Path) -> None:
         rf"imported 2 messages from {file} to DIRECT=OS:ALPHA\private$\copies" + "\n"
     )
     again = run("import", file, "copies")
-    assert again.out.endswith("before: nothing is done\n")
+    assert again.out.endswith("before: nothing was done\n")
     assert bodies(run, "peek", "copies", "--all") == ["high", "low"]
     found = run("peek", "copies", "--all", "--json").lines
     assert [(line["priority"], line["label"]) for line in found] == [(5, ""), (1, "one")]
@@ -76,7 +76,7 @@ def test_as_json(run: Run, orders: str, file: Path) -> None:
     assert run("import", file, "t", "--json").json == expected | {"is_new": False, "messages": 0}
 
 
-def test_what_cannot_be_done_is_told(run: Run, orders: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_done_is_reported(run: Run, orders: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "is empty" in run("export", orders, file, code=3).err
     assert not file.exists()
     fill(run)
@@ -142,7 +142,9 @@ def test_a_failing_import_into_a_running_queue_manager(served: ServedManager, ru
     run("peek", "small-t", code=3)
 
 
-def test_an_import_goes_on_where_it_was_refused_and_never_doubles(served: ServedManager, run: Run, file: Path) -> None:
+def test_an_import_continues_where_it_was_refused_and_never_doubles(
+    served: ServedManager, run: Run, file: Path
+) -> None:
     run("queue", "create", "orders")
     run("queue", "create", "small", "--quota-kb", "1")
     for number in range(10):

@@ -19,8 +19,8 @@ GUID = "1c7e3a52-70f5-4f0c-9c2f-3f0f8f1f6a01"
 
 @pytest.mark.usefixtures("orders")
 def test_without_a_queue_manager_the_directory_itself_is_changed(run: Run) -> None:
-    assert "no queue manager was seen yet" in run("peer", "list", code=3).err
-    assert run("peer", "trust", GUID, "192.0.2.8").out == f"{GUID} is believed from 192.0.2.8\n"
+    assert "no queue manager has connected yet" in run("peer", "list", code=3).err
+    assert run("peer", "trust", GUID, "192.0.2.8").out == f"{GUID} is accepted from 192.0.2.8\n"
     assert "192.0.2.9" in run("peer", "trust", GUID[:8], "192.0.2.9", "--json").json["addresses"]
     (listed,) = run("peer", "list", "--json").json
     assert listed["addresses"] == {"192.0.2.8": "trusted", "192.0.2.9": "trusted"}

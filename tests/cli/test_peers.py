@@ -122,7 +122,7 @@ def test_how_it_is_read(tmp_path: Path, serves: list[str], text: str) -> None:
 def test_a_port_nobody_listens_on(run: Run) -> None:
     found = examined(run, free_address())
     assert found["tcp"]["verdict"] == "FAIL"
-    assert "refused the connection: nobody listens there" in found["tcp"]["text"]
+    assert "refused the connection: no program listens there" in found["tcp"]["text"]
     assert "start the queue manager" in found["tcp"]["advice"]
     assert found["handshake"]["verdict"] == "SKIP"
 
@@ -141,7 +141,7 @@ def test_a_peer_that_accepts_and_says_nothing(run: Run) -> None:
     with socket.create_server((address, 1801)):
         found = examined(run, address, "--timeout", "0.02")
     assert found["tcp"]["verdict"] == "OK"
-    assert "said nothing in 0.02 s, WAITING_ECR_MSG" in found["handshake"]["text"]
+    assert "sent nothing in 0.02 s, in state WAITING_ECR_MSG" in found["handshake"]["text"]
     assert found["handshake"]["verdict"] == "FAIL"
 
 
@@ -176,14 +176,14 @@ def test_a_peer_that_answers_garbage(run: Run, answer: bytes, complaint: str) ->
     with peer(says(answer)) as address:
         found = examined(run, address)["handshake"]
     assert found["verdict"] == "FAIL"
-    assert "does not speak as a queue manager does" in found["text"]
+    assert "does not speak the protocol of a queue manager" in found["text"]
     assert complaint in found["text"]
 
 
 def test_a_peer_that_closes_without_a_word(run: Run) -> None:
     with peer(says(b"")) as address:
         found = examined(run, address)["handshake"]
-    assert "closed it without a word" in found["text"]
+    assert "closed it without an answer" in found["text"]
     assert found["verdict"] == "FAIL"
 
 
@@ -300,7 +300,7 @@ def test_an_address_that_fails_is_no_failure_while_there_is_another(run: Run, mo
     assert [finding.verdict.value for finding in found if finding.check in ("tcp", "handshake")] == ["WARN", "OK", "OK"]
 
 
-def test_queues_that_are_held_are_told(run: Run) -> None:
+def test_queues_that_are_held_are_reported(run: Run) -> None:
     one = {"name": "one", "messages": 1, "state": "OnHold", "problem": None}
     queues = [
         one,

@@ -87,7 +87,7 @@ def test_a_local_queue(run: Run, started: str) -> None:
         (NET, "prefixed", "private"),
     ],
 )
-def test_the_spelling_and_the_kind_are_told(run: Run, orders: str, name: str, spelling: str, kind: str) -> None:
+def test_the_spelling_and_the_kind_are_reported(run: Run, orders: str, name: str, spelling: str, kind: str) -> None:
     del orders
     document = run("resolve", name, "--json").json
     assert (document["spelling"], document["queue_manager"]) == (spelling, "ALPHA")
@@ -109,8 +109,8 @@ def test_another_computer(run: Run, started: str) -> None:
     ran = run("resolve", name)
     assert ran.out.splitlines()[2:] == [
         " 3. 127.0.0.99 is another computer (protocol TCP)",
-        " 4. 127.0.0.99 has the address 127.0.0.99 (as it says itself)",
-        " 5. there is no outgoing queue for it yet: the first message makes one",
+        " 4. 127.0.0.99 has the address 127.0.0.99 (the name is an address)",
+        " 5. there is no outgoing queue for it yet: the first message creates one",
     ]
     run("send", name, "x")
     (found,) = run("resolve", name, "--json").json["destinations"]

@@ -171,11 +171,11 @@ def test_a_user_of_another_computer(served: ServedManager, run: Run, tmp_path: P
         (("--host", "127.0.0.1", "--password-file", "/dev/null"), "--password-file of whom? Give --user"),
     ],
 )
-def test_what_does_not_go_together_is_told(run: Run, arguments: tuple[str, ...], complaint: str) -> None:
+def test_what_does_not_go_together_is_reported(run: Run, arguments: tuple[str, ...], complaint: str) -> None:
     assert complaint in run("peek", "orders", *arguments, code=2).err
 
 
-def test_where_nobody_answers_is_told(run: Run) -> None:
+def test_where_nobody_answers_is_reported(run: Run) -> None:
     assert "cannot be reached" in run("peek", "orders", "--host", free_address(), code=1).err
 
 
@@ -234,7 +234,7 @@ def test_a_message_is_traced(served: ServedManager, run: Run, *, transactional: 
     assert message["sender_id"] == SYSTEM.sid.pack().hex()
 
 
-def test_a_public_queue_that_nobody_knows_is_told_with_what_to_do(served: ServedManager, run: Run) -> None:
+def test_a_public_queue_that_nobody_knows_is_reported_with_what_to_do(served: ServedManager, run: Run) -> None:
     complaint = run("send", "PUBLIC=5a2f8a4e-6d0c-4b7e-9a53-0d9f2c1b7e11", "x", code=1).err
     assert "must be in the directory (`lanner directory show`)" in complaint
 
@@ -274,7 +274,7 @@ def test_a_host_may_have_a_port(text: str, expected: tuple[str, int | None]) -> 
 
 
 @pytest.mark.parametrize("text", ["", ":1", "beta:", "beta:x", "beta:0", "beta:65536", "[::1", "[::1]2"])
-def test_a_wrong_port_is_told(text: str) -> None:
+def test_a_wrong_port_is_reported(text: str) -> None:
     with pytest.raises(UsageError, match="--host"):
         host_and_port(text)
 
@@ -310,4 +310,4 @@ def test_doctor_looks_into_the_store_of_a_running_service(
             assert expected[0] == "WARN"
     (letters,) = (one for one in remote if one["check"] == "dead letters")
     assert f"--host {alice[1]}" in letters["advice"]
-    assert "goes without PEER" in run("doctor", "beta", *alice, code=2).err
+    assert "leave out PEER" in run("doctor", "beta", *alice, code=2).err

@@ -126,7 +126,7 @@ def test_the_metrics_have_the_names_of_the_windows_exporter(
     assert served.end(signal.SIGTERM)[0] == 0
 
 
-def test_a_busy_metrics_address_is_told_and_the_store_is_let_go(
+def test_a_busy_metrics_address_is_reported_and_the_store_is_let_go(
     serve: Callable[..., Served], data: Path, tmp_path: Path
 ) -> None:
     config = tmp_path / "lanner.toml"
@@ -147,7 +147,7 @@ def test_a_setting_that_is_no_setting_stops_it_before_it_starts(run: Run, data: 
     assert not data.exists()
 
 
-def test_a_busy_transfer_address_is_told_and_the_store_is_let_go(serve: Callable[..., Served], data: Path) -> None:
+def test_a_busy_transfer_address_is_reported_and_the_store_is_let_go(serve: Callable[..., Served], data: Path) -> None:
     address = free_address()
     with socket.create_server((address, 1801)):
         served = serve("--bind", address)

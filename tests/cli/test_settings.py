@@ -246,7 +246,7 @@ def test_a_mistake_is_named_with_its_file_and_key(tmp_path: Path, text: str, com
     assert "lanner.toml" in str(error.value)
 
 
-def test_a_missing_file_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="No such file"):
         load_settings(tmp_path / "none.toml", {})
 

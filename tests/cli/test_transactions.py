@@ -41,7 +41,7 @@ def left_behind(manager: lanner.QueueManager) -> str:
 
 
 def decided(manager: lanner.QueueManager, *resources: str) -> str:
-    """Leave a commit behind that resources have not heard of."""
+    """Leave a commit behind that resources have not received."""
     identifier, backend = str(uuid.uuid4()), backend_of(manager)
     backend.distributed("begin distributed", identifier=identifier)
     backend.distributed("decide", identifier=identifier, resources=list(resources))
@@ -61,7 +61,7 @@ def check_commands(run: Run, branch: str, commit: str) -> None:
     assert run("transaction", "show", commit, "--json").json == [rows[commit]]
     found = run("doctor").out
     assert f"{branch} is prepared and not decided, its messages are locked (resource: here)" in found
-    assert f"{commit} is committed, and resources have not heard of it: far" in found
+    assert f"{commit} is committed, and resources have not received the commit: far" in found
     assert "it cannot be aborted" in run("transaction", "abort", commit, code=1).err
     unknown = uuid.uuid4()
     assert f"no transaction {unknown} is in doubt here" in run("transaction", "commit", unknown, code=1).err

@@ -26,7 +26,7 @@ def test_a_user_is_added_with_the_password_of_standard_input(run: Run, data: Pat
 
 def test_users_are_listed_changed_and_removed(run: Run, data: Path) -> None:
     run("user", "add", "bob", "--password-stdin", "--no-ntlm", stdin="first word\n")
-    assert run("user", "list").out.splitlines()[1].split()[2:] == ["user", "no", "no"]
+    assert run("user", "list").out.splitlines()[1].split()[1:4] == ["user", "no", "no"]
     run("user", "set", "BOB", "--administrator", "--password-stdin", stdin="second word\n")
     assert run("user", "list", "--json").json[0]["administrator"]
     assert UserFile(data / "users.json").verify("bob", "second word") is not None
@@ -37,7 +37,7 @@ def test_users_are_listed_changed_and_removed(run: Run, data: Path) -> None:
     run("user", "list", code=3)
 
 
-def test_what_cannot_be_done_to_users_is_told(run: Run) -> None:
+def test_what_cannot_be_done_to_users_is_reported(run: Run) -> None:
     assert "--password-stdin" in run("user", "add", "a", code=2).err
     assert "a password is needed" in run("user", "add", "a", "--password-stdin", stdin="\n", code=1).err
     run("user", "add", "a", "--password-stdin", stdin="a long word\n")

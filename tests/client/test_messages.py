@@ -366,7 +366,7 @@ def test_a_signed_message_is_sent_in_a_transaction(qm: QueueManager, signing_key
 def test_a_private_message_says_how(
     qm: QueueManager, algorithm: EncryptionAlgorithm | str, level: MessagePrivacyLevel
 ) -> None:
-    """It is encrypted on its way; the algorithm decides the level that the packet tells."""
+    """It is encrypted on its way; the algorithm determines the privacy level in the packet."""
     far = qm.open(r"BETA\private$\q")
     far.send(Message(body="x", encrypt=True, encryption_algorithm=algorithm))
     waiting = far.peek(0)

@@ -400,7 +400,7 @@ def test_an_interrupted_receive_gives_back_the_message_that_was_on_its_way(
     assert queue.receive(5).body == "two"
 
 
-def test_reads_of_other_threads_go_on_after_an_interrupted_one(
+def test_reads_of_other_threads_continue_after_an_interrupted_one(
     other: OtherManager, wire: RpcWire, qm: lanner.QueueManager, q: lanner.Queue
 ) -> None:
     """The handle that all of them have is closed, because that gives the message back."""

@@ -186,7 +186,7 @@ def test_a_queue_is_not_made_by_what_is_no_path_here(qm: QueueManager, name: str
 
 
 @pytest.mark.parametrize("name", [r"DIRECT=XX:.\q", "PUBLIC=1", r"PRIVATE=1\2", "DL=x"])
-def test_what_is_no_format_name_is_told(qm: QueueManager, name: str) -> None:
+def test_what_is_no_format_name_is_reported(qm: QueueManager, name: str) -> None:
     for use in (qm.open, qm.delete_queue, qm.pause):
         with pytest.raises(IllegalFormatname):
             use(name)
@@ -217,7 +217,7 @@ def test_several_queues_are_sent_to_at_once(qm: QueueManager) -> None:
     assert raised.value.status == MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION
 
 
-def test_what_does_not_exist_is_told_when_it_is_used(qm: QueueManager) -> None:
+def test_what_does_not_exist_is_reported_when_it_is_used(qm: QueueManager) -> None:
     queue = qm.open("none")
     assert not queue.exists()
     uses: list[Callable[[], object]] = [

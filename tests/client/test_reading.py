@@ -273,7 +273,7 @@ def test_closing_the_queue_manager_ends_every_wait(qm: QueueManager, q: Queue) -
 def test_a_wait_that_is_interrupted_leaves_nothing_behind(
     qm: QueueManager, q: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C while nothing has come: the wait is over, the next message is for the next reader."""
+    """Ctrl-C before a message arrives ends the wait. The next message goes to the next reader."""
 
     def interrupted(self: threading.Event, timeout: float | None = None) -> bool:
         raise Interrupt
@@ -290,7 +290,7 @@ def test_a_wait_that_is_interrupted_leaves_nothing_behind(
 
 
 @pytest.mark.parametrize("moment", ["before", "after", "removed"])
-def test_a_message_that_has_come_is_not_lost_by_an_interrupt(
+def test_a_message_that_has_arrived_is_not_lost_by_an_interrupt(
     q: Queue, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     """Ctrl-C when the message is already ours, but before we have it: it goes back to its place."""
@@ -344,7 +344,7 @@ def test_a_message_given_back_goes_to_who_waits(qm: QueueManager, q: Queue, monk
     assert other[0].result(20).body == "x"
 
 
-def test_a_queue_closed_when_the_message_has_come_loses_nothing(q: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_closed_when_the_message_has_arrived_loses_nothing(q: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     wait = threading.Event.wait
 
     def closed(self: threading.Event, timeout: float | None = None) -> bool:

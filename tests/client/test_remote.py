@@ -480,7 +480,7 @@ def test_a_traced_message_goes_to_several_queues(qm: QueueManager, q: Queue) -> 
     assert q.receive(0).authenticated
 
 
-def test_what_cannot_be_sent_is_told(q: Queue) -> None:
+def test_what_cannot_be_sent_is_reported(q: Queue) -> None:
     with pytest.raises(errors.IllegalPropertyValue, match="int"):
         q.send(5)  # type: ignore[arg-type]
 
@@ -489,7 +489,7 @@ def test_what_cannot_be_sent_is_told(q: Queue) -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def test_where_nobody_listens_is_told(tmp_path: Path) -> None:
+def test_where_nobody_listens_is_reported(tmp_path: Path) -> None:
     with pytest.raises(errors.ServiceNotAvailable, match="no queue manager runs on"):
         lanner.connect(data=tmp_path)
     with pytest.raises(errors.ServiceNotAvailable):
@@ -500,8 +500,8 @@ def test_where_nobody_listens_is_told(tmp_path: Path) -> None:
         lanner.connect("no-such-host.invalid")
 
 
-def test_what_does_not_go_together_is_told() -> None:
-    with pytest.raises(ValueError, match="the kernel says who you are"):
+def test_what_does_not_go_together_is_reported() -> None:
+    with pytest.raises(ValueError, match="the kernel identifies you"):
         lanner.connect(user="alice")
     with pytest.raises(ValueError, match="data directory"):
         lanner.connect("beta", data="x")
@@ -509,7 +509,7 @@ def test_what_does_not_go_together_is_told() -> None:
         lanner.connect("beta", authentication="guess")  # type: ignore[arg-type]
 
 
-def test_a_closed_connection_is_told(alpha: ServedManager) -> None:
+def test_a_closed_connection_is_reported(alpha: ServedManager) -> None:
     qm = lanner.connect(data=alpha.data)
     queue = qm.open("x")
     qm.close()

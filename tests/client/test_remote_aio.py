@@ -172,7 +172,7 @@ def test_the_endpoint_mapper_tells_the_port(tmp_path_factory: pytest.TempPathFac
     shutil.rmtree(data)
 
 
-def test_many_are_sent_in_their_order_and_one_that_is_refused_is_told(alpha: ServedManager) -> None:
+def test_many_are_sent_in_their_order_and_one_that_is_refused_is_reported(alpha: ServedManager) -> None:
     async def work(qm: lanner.aio.QueueManager) -> None:
         q, tq = await qm.create_queue("many"), await qm.create_queue("many-tx", transactional=True)
         messages = [lanner.Message(body=str(number), recoverable=bool(number % 2)) for number in range(200)]

@@ -114,8 +114,8 @@ def test_an_ended_transaction_and_a_queue_object_that_was_never_used_do_not_wake
     assert timers._is_work_wanted
 
 
-def test_each_batch_is_told_its_own_fate(tmp_path: Path) -> None:
-    """Another thread led batch 1, which failed; that batch 2 is on disk says nothing about it."""
+def test_each_batch_has_an_outcome_of_its_own(tmp_path: Path) -> None:
+    """Another thread led batch 1, which failed. The durability of batch 2 does not change that."""
 
     async def scenario() -> None:
         store = Store.open(tmp_path / "store")

@@ -238,7 +238,7 @@ def test_threads_share_a_sender(sender: AnySender, orders: Queue) -> None:
 
 @pytest.mark.usefixtures("busy")
 def test_threads_send_many_at_once(sender: AnySender, orders: Queue) -> None:
-    """One thread reads the socket for all, and another goes on when it has what it waited for."""
+    """One thread reads the socket for all; the others continue when their answers have arrived."""
 
     def work(name: int) -> None:
         messages = [Message(body=f"{name} {number}", recoverable=True) for number in range(100)]
@@ -328,7 +328,7 @@ def test_a_user_can_be_named_whose_denials_count(connect: Connect, beta: QueueMa
     assert list(hers) == []
 
 
-def test_an_administration_queue_is_told(sender: AnySender, beta: QueueManager) -> None:
+def test_an_administration_queue_is_reported(sender: AnySender, beta: QueueManager) -> None:
     acknowledgments = beta.create_queue("acks")
     asking = {"acknowledge": "full_reach_queue", "administration_queue": acknowledgments.format_name}
     good = sender.send(ORDERS, Message(**asking), wait=True)  # type: ignore[arg-type] # a field each
@@ -341,7 +341,7 @@ def test_an_administration_queue_is_told(sender: AnySender, beta: QueueManager) 
     assert (told.message_class, told.correlation_id) == (MessageClass.NACK_BAD_DEST_QUEUE, bad)
 
 
-def test_a_guid_that_is_used_again_goes_on_with_its_ordinals(connect: Connect, orders: Queue, address: str) -> None:
+def test_a_guid_that_is_used_again_continues_with_its_ordinals(connect: Connect, orders: Queue, address: str) -> None:
     guid = uuid.uuid4()
     with connect(address, port=PORT, guid=guid, first_ordinal=7) as sender:
         assert sender.send(ORDERS, "first", wait=True) == f"{guid}\\7"

@@ -181,11 +181,11 @@ def test_an_open_transaction_is_aborted_when_the_queue_manager_stops(start: Call
     assert bodies(start().open("ledger")) == ["kept"]
 
 
-def test_an_error_in_a_block_is_told_even_when_the_queue_manager_has_stopped(qm: QueueManager) -> None:
+def test_an_error_in_a_block_is_reported_even_when_the_queue_manager_has_stopped(qm: QueueManager) -> None:
     fail_in(qm, lambda _: qm.close())
 
 
-def test_what_is_not_there_is_told(qm: QueueManager, q: Queue) -> None:
+def test_what_is_not_there_is_reported(qm: QueueManager, q: Queue) -> None:
     with qm.transaction() as transaction:
         with pytest.raises(IOTimeout):
             q.receive(0, transaction=transaction)

@@ -36,7 +36,7 @@ def run(awaitable: Awaitable[T]) -> T:
 
 
 class Foreign:
-    """A reference to an object of somebody else's, which has the interfaces it is told."""
+    """A reference to an object of another exporter, with the given interfaces."""
 
     def __init__(self, *iids: UUID, iid: UUID = IID_NULL) -> None:
         self.iids = iids

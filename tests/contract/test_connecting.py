@@ -72,8 +72,8 @@ async def test_no_password_is_shown(form: Form, service: Service) -> None:
 
 async def test_arguments_that_do_not_go_together_are_refused(form: Form) -> None:
     for arguments, text in (
-        ({"user": "alice"}, "a user without a host: on this machine the kernel says who you are"),
-        ({"password": "x"}, "a user without a host: on this machine the kernel says who you are"),
+        ({"user": "alice"}, "a user without a host: on this machine the kernel identifies you"),
+        ({"password": "x"}, "a user without a host: on this machine the kernel identifies you"),
         (
             {"host": "beta", "data": "x"},
             "give a host, or the data directory of a queue manager on this machine",

@@ -252,7 +252,10 @@ async def test_a_connection_with_an_open_transaction_is_refused(
 async def test_a_resource_that_is_gone_after_the_decision_hears_of_it_later(
     place: Place, qm: lanner.aio.QueueManager, server: PostgreSql, table: str
 ) -> None:
-    """The transaction is committed; the next one that gives the name tells the database."""
+    """The transaction is committed.
+
+    The next transaction with that resource passes the commit on to the database.
+    """
     source = await filled(qm, "7")
     async with connected(server) as connection:
         with before(place.form, "committing ledger", connection.close):
@@ -270,7 +273,7 @@ async def test_a_resource_that_is_gone_after_the_decision_hears_of_it_later(
 
 
 @pytest.mark.parametrize("form", [form for form in FORMS if form.is_async], ids=str, indirect=True)
-async def test_a_cancelled_commit_goes_on(
+async def test_a_cancelled_commit_continues(
     place: Place, qm: lanner.aio.QueueManager, server: PostgreSql, table: str
 ) -> None:
     """A task is cancelled while it decides.

@@ -175,7 +175,7 @@ async def test_a_message_that_is_to_be_encrypted_says_so(qm: lanner.aio.QueueMan
     [
         ({"body": 5}, "body: bytes expected, not int"),
         ({"label": 5}, "label 5: text expected"),
-        ({"body": "\u4e2d", "body_type": 30}, "body: '\u4e2d' cannot be written as latin-1, as its body_type wants"),
+        ({"body": "\u4e2d", "body_type": 30}, "body: '\u4e2d' cannot be written as latin-1, as its body_type requires"),
         ({"time_to_reach_queue": -1}, f"time_to_reach_queue -1: 0 to {INFINITE - 1} seconds, or None for ever"),
         ({"time_to_be_received": -2}, f"time_to_be_received -2: 0 to {INFINITE - 1} seconds, or None for ever"),
         ({"correlation_id": "x"}, "correlation_id 'x': a message id (guid\\number) or 20 bytes"),

@@ -113,7 +113,7 @@ async def test_a_message_held_by_lookup_id_leaves_when_the_block_ends(qm: lanner
             assert (held.body, held.lookup_id) == ("b", ids[1])
             text = (
                 f"message {ids[1]:#x} of queue {q.path_name} is being received by another reader: "
-                "it is gone, or back, when that has ended"
+                "it is removed or returned when that ends"
             )
             await refused(errors.MessageNotFound, text, qm.open(q.name).receive_by_lookup_id(ids[1]))
             raise ZeroDivisionError

@@ -25,7 +25,7 @@ from tests.store.test_opening import set_format
 
 MAX_PACKET = 4_194_304
 FULL_DISK = (
-    "the disk of the data directory is full: recoverable messages are refused until there is room; receiving goes on"
+    "the disk of the data directory is full: recoverable messages are refused until there is room; receiving continues"
 )
 
 
@@ -160,7 +160,7 @@ def full_disk(place: Place, data: Path) -> Iterator[None]:
         resource.prlimit(process, resource.RLIMIT_FSIZE, before)
 
 
-async def test_a_full_disk_refuses_sends_and_receives_go_on(
+async def test_a_full_disk_refuses_sends_and_receives_continue(
     form: Form, tmp_path: Path, start_own: Callable[..., Service]
 ) -> None:
     place = Place(form, tmp_path / "data", start_own() if form.is_remote else None)

@@ -161,7 +161,7 @@ async def test_a_message_that_a_transaction_holds_is_refused_with_its_name(qm: l
         own = f"{what} this transaction, {tx.identifier}, which has {done} it"
         for use in (q.receive_by_lookup_id(lookup_id, transaction=tx), q.move(lookup_id, "later", transaction=tx)):
             await refused(errors.MessageNotFound, own, use)
-        theirs = f"{what} transaction {tx.identifier}: it is gone when that commits, and back when that aborts"
+        theirs = f"{what} transaction {tx.identifier}: it is removed when that commits, and returned when that aborts"
         for use in (
             q.receive_by_lookup_id(lookup_id, transaction=other),
             q.move(lookup_id, "later", transaction=other),

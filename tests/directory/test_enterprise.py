@@ -106,7 +106,7 @@ def test_whatever_is_written_is_read_again(document: dict[str, Any]) -> None:
         ({"sites": 3, "links": 4}, "; links: "),
     ],
 )
-def test_a_mistake_is_told_with_its_place(document: dict[str, object], complaint: str) -> None:
+def test_a_mistake_is_reported_with_its_place(document: dict[str, object], complaint: str) -> None:
     with pytest.raises(TopologyError, match=complaint):
         read_enterprise(document)
 

@@ -180,7 +180,7 @@ def test_a_new_computer_is_in_the_only_site(directory: EmbeddedDirectory) -> Non
         ),
     ],
 )
-def test_a_mistake_is_told(directory: EmbeddedDirectory, topology: Topology, complaint: str) -> None:
+def test_a_mistake_is_reported(directory: EmbeddedDirectory, topology: Topology, complaint: str) -> None:
     provision(directory, NETWORK)
     with pytest.raises(TopologyError, match=complaint):
         provision(directory, topology)
@@ -211,7 +211,7 @@ def test_of_what_does_not_fit_together_nothing_is_done(directory: EmbeddedDirect
         assert table.rows == before
 
 
-def test_what_was_done_is_told(directory: EmbeddedDirectory) -> None:
+def test_what_was_done_is_reported(directory: EmbeddedDirectory) -> None:
     assert provision(directory, replace(NETWORK, distribution_lists=(EVERYBODY,))) == [
         "site south is new",
         "computer ALPHA is new",
@@ -315,7 +315,7 @@ def certificates() -> tuple[bytes, bytes]:
     return generate_certificate("one", now).certificate, generate_certificate("two", now).certificate
 
 
-def test_a_directory_that_is_away_is_told(directory: EmbeddedDirectory) -> None:
+def test_a_directory_that_is_away_is_reported(directory: EmbeddedDirectory) -> None:
     directory.connected = False
     with pytest.raises(TopologyError, match="all objects of Site: the directory answers DirectoryNotConnected"):
         provision(directory, NETWORK)

@@ -169,7 +169,7 @@ class Harness:
         self.start()
 
     def crash(self) -> None:
-        """Go on from a copy of what is on disk now."""
+        """Continue from a copy of the current state of the disk."""
         copy = self.path.with_name(f"{self.path.name}-{uuid.uuid4().hex[:6]}")
         shutil.copytree(self.path, copy)
         self.store.lock.release()

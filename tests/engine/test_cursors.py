@@ -376,7 +376,7 @@ def test_a_cursor_parked_on_an_empty_queue_finds_the_first_message(h: Harness) -
 @pytest.mark.parametrize("waiting", [PEEK, DEQUEUE])
 @pytest.mark.parametrize("second", list(CursorEvent))
 def test_a_waiting_cursor_takes_no_second_operation(walk: Walk, waiting: CursorEvent, second: CursorEvent) -> None:
-    """DECISIONS: MQ_ERROR_ILLEGAL_CURSOR_ACTION, and the first wait goes on."""
+    """DECISIONS: MQ_ERROR_ILLEGAL_CURSOR_ACTION, and the first wait continues."""
     walk.cursor.position = walk.ids[b"c"]
     walk.do(waiting, timeout=1000)
     first, walk.reader = walk.reader, Reader()

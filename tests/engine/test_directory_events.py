@@ -82,7 +82,7 @@ def is_(name: str, value: object, operator: Operator = Operator.EQUALS) -> list[
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.18-1")
-def test_creating_a_public_queue_is_told_before_the_directory_hears_of_it(h: Harness) -> None:
+def test_creating_a_public_queue_is_reported_before_the_directory_hears_of_it(h: Harness) -> None:
     """3.1.7.1.18: QueueCreation first, then MS-MQDSSM 3.1.6.1.
 
     The status and GUID of the latter are the answer.
@@ -101,7 +101,7 @@ def test_creating_a_public_queue_is_told_before_the_directory_hears_of_it(h: Har
     [Site(name="Paris"), QueueManager(computer_name="BETA", site_identifier_list=[uuid.uuid4()])],
     ids=["Site", "QueueManager"],
 )
-def test_creating_anything_else_is_told_to_nobody(h: Harness, directory_object: DirectoryObject) -> None:
+def test_creating_anything_else_is_reported_to_nobody(h: Harness, directory_object: DirectoryObject) -> None:
     """3.1.7.1.18: only a public queue raises Send Change Notification."""
     journal = Journal.of(h)
     assert h.engine.create_directory_object(directory_object) == (SUCCESS, directory_object.identifier)
@@ -133,7 +133,7 @@ def test_a_created_object_has_the_listed_attributes_or_all(h: Harness) -> None:
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.19-1")
-def test_deleting_a_public_queue_is_told_before_the_directory_hears_of_it(h: Harness) -> None:
+def test_deleting_a_public_queue_is_reported_before_the_directory_hears_of_it(h: Harness) -> None:
     """3.1.7.1.19: QueueDeletion, then MS-MQDSSM 3.1.6.2, whose status is the answer."""
     queue = remote_queue(h)
     h.engine.create_directory_object(queue)
@@ -145,7 +145,7 @@ def test_deleting_a_public_queue_is_told_before_the_directory_hears_of_it(h: Har
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.19-1")
-def test_deleting_a_site_is_told_to_nobody(h: Harness) -> None:
+def test_deleting_a_site_is_reported_to_nobody(h: Harness) -> None:
     """3.1.7.1.19: only a public queue raises Send Change Notification."""
     site = new_site(h, "Paris")
     journal = Journal.of(h)
@@ -187,7 +187,7 @@ def test_a_write_updates_the_listed_attributes_or_all(h: Harness) -> None:
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.24-2")
-def test_a_write_is_told_after_it_succeeded(h: Harness) -> None:
+def test_a_write_is_reported_after_it_succeeded(h: Harness) -> None:
     """3.1.7.1.24: the events of a successful write.
 
     QueueUpdate for a public queue, QueueManagerUpdate for a queue manager, nothing for a site.
@@ -229,7 +229,7 @@ def test_no_version_of_the_host_diverts_what_is_done_to_a_public_queue(h: Harnes
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.24-2")
-def test_a_failed_write_is_told_to_nobody(h: Harness) -> None:
+def test_a_failed_write_is_reported_to_nobody(h: Harness) -> None:
     """3.1.7.1.24: the notifications follow Success only."""
     journal = Journal.of(h)
     assert h.engine.write_directory(remote_queue(h, "unknown")) is NOT_FOUND
@@ -480,6 +480,25 @@ def test_while_offline_only_the_own_computer_is_known(integrated: Harness) -> No
     assert journal.entries == []
 
 
+@pytest.mark.spec("DMPR-3.1.7.1.20-2/earlier answers", "DMPR-3.1.7.1.20-3/earlier answers")
+def test_while_offline_earlier_answers_of_the_directory_count(integrated: Harness) -> None:
+    """An unknown name begins the offline mode, and must not hide what was read before."""
+    h = integrated
+    own = h.create(r".\orders", label="mine")
+    theirs, beta = Queue(pathname=r"BETA\bills"), QueueManager(computer_name="BETA")
+    known = {"Queue": theirs, "QueueManager": beta, "Site": Site(name="west")}
+    h.directory.answers["recall"] = lambda kind, filters, attributes=None: known[kind] if filters else None
+    h.engine.queue_manager.directory_offline = True
+    assert h.engine.read_directory("Queue", is_("Pathname", r"BETA\bills")) == (SUCCESS, theirs)
+    assert h.engine.read_directory("QueueManager", is_("ComputerName", "BETA")) == (SUCCESS, beta)
+    assert h.engine.read_directory("Site", is_("Name", "west")) == (SUCCESS, known["Site"])
+    assert h.engine.read_directory("Site", None) == (NOT_CONNECTED, None)
+    # What this computer has takes precedence.
+    assert h.engine.read_directory("Queue", is_("Label", "mine")) == (SUCCESS, own)
+    manager = h.engine.queue_manager
+    assert h.engine.read_directory("QueueManager", is_("ComputerName", "ALPHA")) == (SUCCESS, manager)
+
+
 @pytest.mark.spec("DMPR-3.1.7.1.20-5")
 def test_a_forced_read_asks_the_directory_and_changes_nothing(integrated: Harness) -> None:
     """3.1.7.1.20 iForceDirectoryRead: the read ignores the offline mode.
@@ -528,6 +547,31 @@ def test_when_the_directory_is_back_its_values_are_taken_over(integrated: Harnes
     assert [(queue.label, queue.quota) for queue in (public, other)] == [("theirs", 5), ("paid", 6)]
     assert private.label == "mine"
     assert h.engine.read_directory("Site", None)[0] is SUCCESS
+
+
+def test_many_queues_are_read_again_in_slices(integrated: Harness) -> None:
+    """Each read of a directory elsewhere takes time, and messages wait for no more than a few."""
+    h = integrated
+    queues = [h.create(rf".\{number}") for number in range(10)]
+    go_offline(h)
+    h.directory.connected = True
+    for queue in queues:
+        h.directory.write(Queue(identifier=queue.identifier, queue_type=QueueType.PUBLIC, label="new"), ["Label"])
+    plain = h.directory.read
+
+    def slow(*arguments: object) -> object:
+        h.now += 0.02
+        return plain(*arguments)  # type: ignore[arg-type] # as it was called
+
+    h.directory.answers["read"] = slow
+    h.tick(ONLINE_TIMER)
+    assert not h.engine.queue_manager.directory_offline
+    counts = [sum(queue.label == "new" for queue in queues)]
+    h.engine.delete_queue(queues[4])
+    while h.engine.next_delay() == 0:
+        h.tick(0)
+        counts.append(sum(queue.label == "new" for queue in queues))
+    assert counts == [3, 6, 9]
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.25-1")

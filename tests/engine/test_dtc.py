@@ -196,7 +196,7 @@ def in_doubt(h: Harness, coordinator: uuid.UUID | None = None) -> tuple[Transact
 
 
 def decided(h: Harness) -> tuple[Transaction, dict[str, Any]]:
-    """A transaction whose commit is in the log, and which has not heard of it."""
+    """Its commit is in the coordinator's log, and its branch has not received it."""
     transaction, branch = in_doubt(h)
     ask(h, "decide", identifier=branch["identifier"], resources=["."])
     h.sync()

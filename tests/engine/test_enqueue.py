@@ -211,7 +211,7 @@ def test_each_enqueue_takes_the_next_sequential_id(h: Harness) -> None:
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.9-5")
-def test_sequential_ids_go_on_after_a_restart_and_are_cut_to_seven_bytes(h: Harness) -> None:
+def test_sequential_ids_continue_after_a_restart_and_are_cut_to_seven_bytes(h: Harness) -> None:
     queue = h.create()
     h.send(body=b"a")
     first = h.lookup_ids()[b"a"] & LOW_SEVEN_BYTES

@@ -388,7 +388,7 @@ class TestLocalSend:
         (stored,) = h.messages("signed")
         assert stored.authentication_level is AuthenticationLevel.SIG20
         properties.body = b"other"
-        with pytest.raises(MessageNotAuthenticated, match="does not fit"):
+        with pytest.raises(MessageNotAuthenticated, match="does not match"):
             h.engine.enqueue_message_to_an_open_queue(descriptor, properties)
         with pytest.raises(MessageNotAuthenticated, match="signed messages only"):
             self.send(h, "signed")

@@ -60,7 +60,7 @@ def test_a_message_nobody_received_in_time_is_deleted(h: Harness, recoverable: b
 
 
 @pytest.mark.spec("DMPR-3.1.7.2.7-1")
-def test_the_time_to_be_received_goes_on_while_the_queue_manager_is_down(h: Harness) -> None:
+def test_the_time_to_be_received_continues_while_the_queue_manager_is_down(h: Harness) -> None:
     """3.1.7.2.7: the deadline is a time of day, kept with the message."""
     h.create()
     send(h)

@@ -45,7 +45,7 @@ def test_all_expire_at_their_time_and_their_rows_with_them(h: Harness) -> None:
 
 
 def test_times_that_are_mixed_within_a_block(h: Harness) -> None:
-    """The rows of those that are gone go, though others are in the same block."""
+    """Rows of removed messages are deleted, although the same block has rows of others."""
     h.create()
     for life in (5, 7, 5, 7, 9):
         send(h, 1, life, b"%d" % life)

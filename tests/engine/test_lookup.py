@@ -183,7 +183,7 @@ def test_current_next_and_previous_go_from_the_given_message(row: Row) -> None:
 
 
 @pytest.mark.spec("DMPR-3.1.7.3.3-3", "DMPR-3.1.1.11-4")
-def test_stepping_goes_on_from_a_deleted_message_under_a_cursor(row: Row) -> None:
+def test_stepping_continues_from_a_deleted_message_under_a_cursor(row: Row) -> None:
     """DMPR-3.1.1.11-4: the position under a cursor keeps its place when the message goes."""
     cursor = row.h.engine.open_cursor(row.descriptor)
     assert cursor is not None

@@ -77,7 +77,7 @@ def test_the_first_sequence_has_ordinal_1_and_the_time_and_its_messages_are_numb
 
 @pytest.mark.spec("QQB-3.1.1.3.1-2")
 @pytest.mark.spec("QQB-3.1.1.3.2-1")
-def test_numbers_go_on_after_a_crash(h: Harness) -> None:
+def test_numbers_continue_after_a_crash(h: Harness) -> None:
     send(h, b"a", b"b")
     h.sync()
     h.crash()

@@ -15,7 +15,7 @@ PURGED = MessageClass.NACK_QUEUE_PURGED
 
 @pytest.mark.spec("DMPR-3.1.7.1.7-1")
 def test_purge_deletes_every_available_message_and_says_so(h: Harness) -> None:
-    """NackQueuePurged, which is class 0xC001 to who asked to be told."""
+    """Senders that requested acknowledgments get NackQueuePurged, class 0xC001."""
     h.create("admin")
     queue = h.create()
     asking: dict[str, Any] = {

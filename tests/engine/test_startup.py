@@ -94,7 +94,7 @@ def test_the_host_is_asked_for_its_names(tmp_path: Path) -> None:
 
 @pytest.mark.spec("DMPR-3.1.3-2")
 def test_no_step_follows_when_the_host_does_not_tell_its_names(h: Harness) -> None:
-    """If opening the policy or a query fails, take no further action; the caller learns why."""
+    """If opening the policy or a query fails, take no further action. The caller gets the error."""
 
     def refuse() -> HostPolicy:
         message = "STATUS_ACCESS_DENIED"

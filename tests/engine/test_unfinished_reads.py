@@ -24,7 +24,7 @@ def test_closing_the_handle_gives_the_message_back(h: Harness) -> None:
     assert h.receive() == b"x"
 
 
-def test_whoever_waits_elsewhere_gets_it(h: Harness) -> None:
+def test_a_reader_that_waits_elsewhere_gets_it(h: Harness) -> None:
     h.create()
     first, second = h.open(), h.open()
     taken, waiting = Reader(), Reader()

@@ -295,9 +295,9 @@ def dispatch(h: Harness, queue: OutgoingQueue, body: bytes) -> None:
 
 @pytest.mark.spec("DMPR-3.1.7.2.3-1")
 def test_nothing_leaves_a_paused_queue(h: Harness) -> None:
-    """3.1.7.2.3: State := OnHold; what is dispatched for it stays.
+    """3.1.7.2.3: State := OnHold, and its messages stay.
 
-    Others go on, and a restart changes nothing.
+    Other queues continue to send, and a restart changes nothing.
     """
     queue, sent = outgoing(h)
     told: list[OutgoingState] = []

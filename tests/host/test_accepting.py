@@ -70,7 +70,7 @@ def test_connections_come_in_until_there_are_enough(caplog: pytest.LogCaptureFix
     assert "echo: a connection of 127.0.0.1 was refused: there are 1, which is the limit" in caplog.text
 
 
-def test_room_is_made_by_whoever_can(caplog: pytest.LogCaptureFixture) -> None:
+def test_room_is_made_by_any_peer_that_can(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         door = Door(Budget(), "echo", limit=10, per_peer=1, share=0.1)
         passes = [door.admit("127.0.0.1")]

@@ -48,7 +48,7 @@ def test_every_address_of_the_network_interfaces_is_local() -> None:
     assert {one.address.partition("%")[0] for one in found} <= local_addresses()
 
 
-def test_the_host_means_whoever_has_its_address() -> None:
+def test_the_host_means_the_computer_that_has_its_address() -> None:
     host = socket.gethostname().lower()
     assert {host, "127.0.0.1"} <= addresses_of("127.0.0.1")
     assert {host, "127.0.0.1", "::1"} <= addresses_of("::1")

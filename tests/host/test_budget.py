@@ -85,7 +85,7 @@ def test_the_oldest_newcomer_of_the_greediest_goes() -> None:
 
 
 class TestUnfinished:
-    def test_whoever_was_silent_for_longest_goes_of_the_peer_with_too_much(self) -> None:
+    def test_the_longest_silent_connection_of_the_peer_with_too_much_ends(self) -> None:
         gone: list[str] = []
         unfinished: Unfinished[str] = Unfinished(Resource("bytes", 100, 50), lambda one, _: gone.append(one))
         unfinished.set("a1", "a", 20)

@@ -101,7 +101,7 @@ def test_the_loop_is_told_at_once_of_what_it_has_written(store: Store) -> None:
     asyncio.run(run())
 
 
-def test_a_batch_is_written_though_whoever_is_told_of_the_one_before_fails(store: Store) -> None:
+def test_a_batch_is_written_although_a_waiter_of_the_one_before_fails(store: Store) -> None:
     async def run() -> None:
         loop = asyncio.get_running_loop()
         failed = asyncio.Event()
@@ -200,7 +200,7 @@ def test_a_big_batch_is_left_to_the_thread(store: Store, writers: list[int]) -> 
     assert writers[0] != threading.get_ident()
 
 
-def test_who_asks_for_what_could_not_be_written_is_told(store: Store) -> None:
+def test_a_waiter_gets_the_error_of_a_batch_that_could_not_be_written(store: Store) -> None:
     async def work(committer: Committer) -> None:
         put(store, 1)
         future = committer.durable(store.pending_batch())
@@ -214,7 +214,7 @@ def test_who_asks_for_what_could_not_be_written_is_told(store: Store) -> None:
 
 
 @pytest.mark.parametrize("is_full", [False, True])
-def test_what_another_thread_has_written_or_dropped_in_the_same_moment_is_told(store: Store, is_full: bool) -> None:
+def test_a_waiter_gets_the_outcome_of_a_batch_that_another_thread_has_just_ended(store: Store, is_full: bool) -> None:
     """The loop finds nothing to write any more, and nothing to pass to its thread.
 
     So the loop itself must report the outcome.
@@ -241,7 +241,7 @@ def test_what_another_thread_has_written_or_dropped_in_the_same_moment_is_told(s
     assert ids(store) == ([] if is_full else [1])
 
 
-def test_who_comes_late_for_what_the_thread_could_not_write_is_told(store: Store) -> None:
+def test_a_late_waiter_gets_the_error_of_a_batch_that_could_not_be_written(store: Store) -> None:
     async def work(committer: Committer) -> None:
         store._write_ahead_log._seconds = 0.01
         put(store, 1)
@@ -263,7 +263,7 @@ def test_who_comes_late_for_what_the_thread_could_not_write_is_told(store: Store
     assert ids(store) == [2]
 
 
-def test_who_waits_for_what_the_loop_failed_to_write_for_whatever_reason_is_told(
+def test_waiters_get_the_error_when_the_loop_fails_to_write(
     tmp_path: Path,
 ) -> None:
     store = BreakableStore.open(tmp_path / "data", map_size=MAP_SIZE, reserve=RESERVE)

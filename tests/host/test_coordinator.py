@@ -243,9 +243,9 @@ def test_a_decision_names_resources(h: Harness, resources: object) -> None:
 
 
 def test_a_store_that_was_restored_is_another_coordinator(h: Harness, tmp_path: Path) -> None:
-    """Its log lacks what was decided after the backup: such a branch is not its to abort.
+    """Its log lacks the decisions made after the backup, so it must not abort those branches.
 
-    What is in it, it knows.
+    It resolves the branches whose decisions are in the log.
     """
     committed, before = decided(h), coordinator(h).identifier
     h.store.lock.release()

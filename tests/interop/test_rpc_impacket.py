@@ -77,7 +77,9 @@ def test_alter_context_authenticates_again_under_another_id(connect: Connector, 
 
 @pytest.mark.parametrize(("user", "password"), [(USER, "wrong"), ("nobody", PASSWORD)])
 @pytest.mark.parametrize("level", [2, 5, 6])
-def test_wrong_credentials_are_told_at_the_first_call(connect: Connector, user: str, password: str, level: int) -> None:
+def test_wrong_credentials_are_reported_at_the_first_call(
+    connect: Connector, user: str, password: str, level: int
+) -> None:
     rpc = connect(level, user, password)
     rpc.bind(echo_id())
     rpc.call(0, b"")

@@ -1,7 +1,7 @@
 """Captures of the loopback interface, and Wireshark's dissectors on them.
 
 `python -m tests.interop.wireshark FILE COMMAND ...` runs a command with a capture of all its TCP;
-in a network of its own (`unshare --net`) nobody else is heard.
+in a network of its own (`unshare --net`) it sees no other traffic.
 """
 
 from __future__ import annotations

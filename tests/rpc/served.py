@@ -1,4 +1,4 @@
-"""A server with handlers of every kind, and connections to it that know nothing but octets."""
+"""A server with handlers of every kind, and raw connections to it that send and receive octets."""
 
 from __future__ import annotations
 

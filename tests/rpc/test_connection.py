@@ -405,7 +405,7 @@ class TestFragments:
             FaultStatus.NCA_PROTO_ERROR, 2, 0, PFC_WHOLE
         )
 
-    def test_other_calls_go_on_while_one_waits(self) -> None:
+    def test_other_calls_continue_while_one_waits(self) -> None:
         harness = Harness().bound(multiplexed=True)
         harness.send(request(b"1", call_id=1))
         harness.send(fragments(bytes(10_000), call_id=2))

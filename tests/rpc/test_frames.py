@@ -63,7 +63,7 @@ def test_frames_come_whole_however_they_are_cut(keys: bytes, bodies: list[list[b
 
 
 @SEALED
-def test_what_has_come_of_a_frame_is_counted(keys: bytes) -> None:
+def test_the_octets_of_an_incomplete_frame_are_counted(keys: bytes) -> None:
     client, server = both(keys)
     frame = sent(client, pack_entry(1, 2, (b"hello",)))
     assert taken(server, frame[:3]) == []

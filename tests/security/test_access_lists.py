@@ -159,7 +159,7 @@ def test_an_account_comes_before_the_unix_user_of_its_name(users: UserFile) -> N
 
 
 def test_a_name_with_two_meanings_is_refused(users: UserFile) -> None:
-    """Otherwise the operator would give rights to everybody who says nothing about who it is."""
+    """Otherwise the operator might grant rights to every anonymous caller by mistake."""
     users.add("anonymous", "secret")
     with pytest.raises(IllegalUser, match="well-known name and an account here: give the SID"):
         Accounts(users).sid_of("Anonymous")

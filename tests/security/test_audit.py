@@ -174,7 +174,7 @@ def test_a_network_of_ipv6_is_one_place(log: AuditLog) -> None:
     assert records(log)[-1]["from"] == "2001:db8::/64"
 
 
-def test_a_place_that_goes_on_is_heard_ever_less(log: AuditLog, clock: Clock) -> None:
+def test_a_place_that_continues_is_heard_ever_less(log: AuditLog, clock: Clock) -> None:
     """One refusal a second for a day, all different: few records, and the counts are complete."""
     day = 24 * 3600
     for number in range(day):

@@ -33,7 +33,7 @@ def test_a_peer_has_a_few_lines_of_a_kind_in_a_minute(
     assert lines.left_out == 3
     clock[0] = 60.0
     lines.log(LOG, logging.INFO, "refused", "a", "%s was refused", "a")
-    assert caplog.messages[-1] == "a was refused (3 more of this kind from there were left out)"
+    assert caplog.messages[-1] == "a was refused (3 more lines of this kind from this peer were left out)"
     assert lines.written == 1
 
 

@@ -76,7 +76,7 @@ def test_an_account_that_is_known_at_an_address_waits_for_its_own_failures_only(
     assert logons.begin("alice", HERE, "test").wait == 1
 
 
-def test_who_has_an_account_does_not_begin_anew_with_it(logons: Logons, clock: Clock) -> None:
+def test_who_has_an_account_does_not_begin_again_with_it(logons: Logons, clock: Clock) -> None:
     for number in range(4):
         fail(logons, clock, f"user{number}")
         logons.begin("mallory", HERE, "test").succeeded()
@@ -126,6 +126,6 @@ def test_the_log_has_a_few_lines_a_minute(logons: Logons, caplog: pytest.LogCapt
     lines = [record.getMessage() for record in caplog.records]
     assert set(lines) == {
         f"{HERE}: test: user name or password of 'alice' is wrong",
-        f"{HERE}: test: 'alice' is refused without a look at the password: too many wrong passwords",
+        f"{HERE}: test: 'alice' is refused without checking the password: too many wrong passwords",
     }
     assert len(lines) <= 2 * PER_PEER

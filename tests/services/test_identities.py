@@ -61,7 +61,7 @@ async def test_what_nobody_opened_is_everybodys_in_the_association(site: Site) -
 
 
 @remote_read_peer.served
-async def test_who_guesses_numbers_of_open_queues_is_not_heard_any_more(
+async def test_a_caller_that_guesses_numbers_of_open_queues_is_ignored(
     site: remote_read_peer.Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In MS-MQQP the number alone opens a queue, for any caller that knows it."""

@@ -64,7 +64,7 @@ def qm(alpha: ServedManager) -> Iterator[QueueManager]:
         ("remove from directory", {"kind": "computer", "names": []}, "a site, a computer or a list by its name"),
     ],
 )  # fmt: skip
-def test_bad_requests_are_told(qm: QueueManager, request_: str, arguments: dict[str, Any], complaint: str) -> None:
+def test_bad_requests_are_reported(qm: QueueManager, request_: str, arguments: dict[str, Any], complaint: str) -> None:
     with pytest.raises(errors.InvalidParameter, match=complaint):
         qm._backend.ask(request_, **arguments)
 
@@ -76,7 +76,7 @@ def test_what_sessions_do_is_no_request(qm: QueueManager, request_: str) -> None
 
 
 @pytest.mark.parametrize("text", ["", "x", "[]", "{}", "[" * 100_000])
-def test_what_is_no_request_is_told(qm: QueueManager, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_request_is_reported(qm: QueueManager, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json, "dumps", lambda _: text)
     with pytest.raises(errors.InvalidParameter):
         qm._backend.ask("status")
@@ -98,7 +98,7 @@ def test_who_does_not_log_on_is_told_to(alpha: ServedManager) -> None:
         lanner.connect(alpha.bind, port=alpha.port)
 
 
-def test_a_fault_of_ours_is_told_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_fault_of_ours_is_reported_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     failing = ServedManager(
         tmp_path / "data",
         free_address(),

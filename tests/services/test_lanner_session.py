@@ -129,7 +129,9 @@ async def later(session: LannerSession, request: dict[str, Any]) -> Reply:
         ("begin", {"identifier": "x"}, "identifier 'x': a GUID expected"),
     ],
 )
-def test_bad_requests_are_told(qm: QueueManager, request_: object, arguments: dict[str, Any], complaint: str) -> None:
+def test_bad_requests_are_reported(
+    qm: QueueManager, request_: object, arguments: dict[str, Any], complaint: str
+) -> None:
     with pytest.raises(errors.InvalidParameter, match=complaint):
         ask(qm, request_, **arguments)
 
@@ -156,7 +158,7 @@ def test_bad_requests_are_told(qm: QueueManager, request_: object, arguments: di
         ("look up", {"read": 1, "lookup_id": "0", "where": "first"}, "lookup id '0': a number expected"),
     ],
 )
-def test_bad_requests_on_an_open_queue_are_told(
+def test_bad_requests_on_an_open_queue_are_reported(
     qm: QueueManager, request_: str, arguments: dict[str, Any], complaint: str
 ) -> None:
     kept = qm.open("kept")
@@ -180,7 +182,7 @@ def test_bad_requests_on_an_open_queue_are_told(
         (r"alpha\private$\x", {"transactional": "yes"}, errors.IllegalPropertyValue),
     ],
 )
-def test_what_no_queue_is_made_of_is_told(
+def test_names_of_which_no_queue_can_be_created_are_reported(
     qm: QueueManager, path: str, attributes: dict[str, object], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
@@ -201,7 +203,7 @@ def test_what_no_queue_is_made_of_is_told(
         ("end", {"reads": [99], "remove": True}, "read 99"),
     ],
 )
-def test_numbers_of_nothing_are_told(qm: QueueManager, request_: str, arguments: dict[str, Any], what: str) -> None:
+def test_numbers_of_nothing_are_reported(qm: QueueManager, request_: str, arguments: dict[str, Any], what: str) -> None:
     with pytest.raises(errors.InvalidHandle, match=what):
         ask(qm, request_, **arguments)
 
@@ -259,7 +261,7 @@ def test_receives_that_wait_count_as_open(alpha: ServedManager, monkeypatch: pyt
         for one in waiting:
             one.cancel()
         await asyncio.wait(waiting)
-        assert not session.waiting
+        assert not session.reads.waiting
 
     with_session(alpha, scenario)
 
@@ -272,14 +274,14 @@ def test_a_read_that_was_woken_can_be_given_back_before_it_is_answered(alpha: Se
         await asyncio.sleep(0)
         # The loop does not run between these: the message has come, and its reader has not been
         # woken yet.
-        read = session.waiting[2]
+        read = session.reads.waiting[2]
         qm.open("kept").send("x")
         assert not read.is_waiting
         session.handle({"request": "end", "reads": [2], "remove": False}, NOTHING)
         with pytest.raises(errors.OperationCancelled):
             await waiting
-        assert not session.held
-        assert not session.waiting
+        assert not session.reads.held
+        assert not session.reads.waiting
         assert [message.body for message in qm.open("kept").receive_many(5)] == ["x"]
 
     with_session(alpha, scenario)
@@ -338,8 +340,8 @@ def test_no_messages_are_kept_for_a_client_that_has_its_answers(
     monkeypatch.setattr(LannerSession, "handle", noted)
     queue.exists()
     (session,) = asked
-    assert not session.ended
-    assert not session.unconfirmed
+    assert not session.reads.ended
+    assert not session.reads.unconfirmed
 
 
 def test_one_request_has_so_many_messages(qm: QueueManager) -> None:
@@ -512,7 +514,7 @@ def test_a_session_is_its_users(alpha: ServedManager) -> None:
     "frame",
     [b"", b"\0\0\0", b"\xff\xff\xff\xff{}", b"\x02\0\0\0[]", b"\x02\0\0\0{x", b"\x00\x00\x01\x00" + b"[" * 65536],
 )
-def test_a_malformed_frame_is_refused_and_the_others_go_on(
+def test_a_malformed_frame_is_refused_and_the_others_continue(
     alpha: ServedManager, qm: QueueManager, frame: bytes
 ) -> None:
     with lanner.connect(data=alpha.data) as broken:

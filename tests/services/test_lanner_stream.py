@@ -153,7 +153,7 @@ def test_reads_are_packed_as_ranges(numbers: list[int]) -> None:
     assert entries.unpack_reads(memoryview(entries.pack_reads(numbers))) == numbers
 
 
-def test_numbers_that_mean_nothing_are_refused_and_the_connection_goes_on(qm: QueueManager) -> None:
+def test_numbers_that_mean_nothing_are_refused_and_the_connection_continues(qm: QueueManager) -> None:
     connection = connection_of(qm)
     queue, sender = opened(qm, "send")
     with pytest.raises(errors.InvalidHandle, match="there is no queue 999 on this connection"):

@@ -240,7 +240,7 @@ def test_parameters_are_looked_at_before_the_caller_and_the_caller_before_queues
 
 
 @pytest.mark.spec("MQMR-5.1-1")
-def test_each_call_asks_for_the_right_anew(manager: Managed, h: Harness, caller: Caller) -> None:
+def test_each_call_asks_for_the_right_again(manager: Managed, h: Harness, caller: Caller) -> None:
     h.send(REMOTE)
     assert manager.status(MACHINE) == 0
     caller.identity = ANONYMOUS

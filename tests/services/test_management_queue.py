@@ -230,7 +230,7 @@ def test_what_is_reserved_makes_no_difference(manager: Managed, reserved: int) -
 
 
 @pytest.mark.spec("MQMR-3.1.4.1-21")
-def test_what_would_keep_the_queue_from_being_opened_is_told(manager: Managed, h: Harness) -> None:
+def test_what_would_keep_the_queue_from_being_opened_is_reported(manager: Managed, h: Harness) -> None:
     assert manager.status(r"DIRECT=OS:.\private$\none") == MQ_ERROR_QUEUE_NOT_FOUND
     # A distribution list is no one queue.
     assert manager.status(MgmtObject(2, QueueFormat(6, 0, 0, DlId(GUID, None)))) == MQ_ERROR_QUEUE_NOT_FOUND
@@ -256,7 +256,7 @@ def test_a_query_leaves_no_trace(manager: Managed, h: Harness) -> None:
 
 
 @pytest.mark.spec("MQMR-3.1.4.1-24")
-def test_a_queue_that_somebody_has_for_himself_is_told_of(manager: Managed, h: Harness) -> None:
+def test_a_queue_that_another_user_has_open_exclusively_is_reported(manager: Managed, h: Harness) -> None:
     h.create("q")
     h.send("q", b"1")
     descriptor = h.open("q", share=QueueShareMode.DENY_RECEIVE)
@@ -273,7 +273,7 @@ def test_an_outgoing_queue_is_found_by_its_destination(manager: Managed, h: Harn
     assert manager.status(r"DIRECT=TCP:127.0.0.9\private$\far") == MQ_ERROR_QUEUE_NOT_FOUND
 
 
-def test_without_a_directory_private_and_outgoing_queues_are_told_of(manager: Managed, h: Harness) -> None:
+def test_without_a_directory_private_and_outgoing_queues_are_reported(manager: Managed, h: Harness) -> None:
     """MS-MQMR 2.3: what is in the directory comes from there, and nothing else does."""
     h.create("q")
     unknown = rf"PRIVATE={GUID}\00000011"
@@ -580,7 +580,7 @@ def test_answers_are_in_the_order_asked(manager: Managed, h: Harness) -> None:
 
 
 @pytest.mark.spec("MQMR-3.1.4.1-3", "MQMR-3.1.4.1-4")
-def test_what_stands_in_ap_var_is_overwritten(manager: Managed, h: Harness) -> None:
+def test_what_is_in_ap_var_is_overwritten(manager: Managed, h: Harness) -> None:
     h.create("q")
     expected = (0, (PropVariant(VT.UI4, 0), PropVariant(VT.LPWSTR, "LOCAL")))
     assert manager.get_info(Q, [7, 4], [NULL, NULL]) == expected

@@ -127,7 +127,7 @@ def test_where_a_sequence_is(world: World, alpha: Node, beta: Node, manager: Man
     assert blob(told[Property.EOD_FIRST_NON_ACK]) == blob(told[Property.EOD_LAST_NON_ACK]) == (0, 0, 0)
 
 
-def test_a_sequence_identifier_of_the_far_future_is_told(alpha: Node, beta: Node, manager: Managed) -> None:
+def test_a_sequence_identifier_of_the_far_future_is_reported(alpha: Node, beta: Node, manager: Managed) -> None:
     """SeqID is a signed number, and a time in 2038 takes its highest bit."""
     name = beta.direct("tx")
     alpha.commit_one(name, b"")

@@ -263,7 +263,7 @@ def test_an_answer_that_makes_no_sense_is_the_server_s_fault(changes: dict[str, 
         packet_of(with_old(filled, **changes))
 
 
-def test_what_is_received_is_told_in_the_packet_s_privacy_levels() -> None:
+def test_what_is_received_is_reported_in_the_packet_s_privacy_levels() -> None:
     """2.2.3.2 pulPrivLevel: 2 is read as Enhanced, which is returned as 3."""
     from lanner.model.enums import MessagePrivacyLevel
 

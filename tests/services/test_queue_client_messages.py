@@ -408,7 +408,7 @@ SMALL: list[tuple[dict[str, Any], int]] = [
 @pytest.mark.parametrize("in_transaction", [False, True])
 @pytest.mark.parametrize(("changes", "status"), SMALL, ids=str)
 @served
-async def test_a_message_that_does_not_fit_stays_and_its_sizes_are_told(
+async def test_a_message_that_does_not_fit_stays_and_its_sizes_are_reported(
     site: Site, changes: dict[str, Any], status: int, in_transaction: bool
 ) -> None:
     """3.1.5.3: "prior to filling the buffer, the server MUST verify"; notes 73 has the codes."""
@@ -530,7 +530,7 @@ async def test_an_empty_queue_is_a_time_out(site: Site) -> None:
 
 
 @served
-async def test_a_receive_waits_and_its_connection_goes_on(site: Site) -> None:
+async def test_a_receive_waits_and_its_connection_continues(site: Site) -> None:
     """A message that comes ends the wait.
 
     Other calls on the same connection are served meanwhile.
@@ -604,10 +604,10 @@ async def test_a_cancelled_call_waits_no_more(site: Site) -> None:
 
 @pytest.mark.parametrize("in_transaction", [False, True])
 @served
-async def test_a_read_that_is_cancelled_when_its_message_has_come_gives_it_back(
+async def test_a_read_that_is_cancelled_when_its_message_has_arrived_gives_it_back(
     site: Site, in_transaction: bool
 ) -> None:
-    """The message is locked for a reader that has gone at that moment."""
+    """The message becomes locked at the moment when its reader disconnects."""
     peer = await site.peer()
     reader = await peer.open()
     begun = await peer.begin() if in_transaction else None
@@ -644,26 +644,43 @@ async def test_the_association_s_end_ends_its_reads_and_closes_its_queues(site: 
 
 @served
 async def test_what_a_client_that_went_away_had_been_given_comes_back(site: Site) -> None:
-    """The connection ends while the removal is being written to disk.
-
-    Nobody has seen the message.
-    """
+    """The connection ends while the removal is being written: no client has seen the message."""
     peer = await site.peer()
     reader = await peer.open()
     site.send(b"kept")
-    site.committer.outcome = asyncio.get_running_loop().create_future()
+    site.committer.outcome = durable = asyncio.get_running_loop().create_future()
     waiting = asyncio.ensure_future(reader.read())
     await until(lambda: site.count() == 0)
     await peer.client.close()
     with pytest.raises(Exception, match="the connection was closed"):
         await waiting
+    await until(lambda: site.server.connections == 0)
+    durable.set_result(None)
     await until(lambda: site.count() == 1)
     site.committer.outcome = None
     assert site.bodies() == [b"kept"]
 
 
 @served
-async def test_a_store_that_fails_is_told_and_the_message_stays(site: Site) -> None:
+async def test_a_message_whose_call_is_abandoned_during_its_removal_comes_back(site: Site) -> None:
+    """C706 12.6.4.8: the connection continues, and the client sees no answer to the call."""
+    peer = await site.peer()
+    reader = await peer.open()
+    site.send(b"kept")
+    site.committer.outcome = durable = asyncio.get_running_loop().create_future()
+    waiting = asyncio.ensure_future(reader.read())
+    await until(lambda: site.count() == 0)
+    waiting.cancel()
+    (connection,) = site.server.clients()
+    await until(lambda: connection._core is not None and not connection._core.outstanding_calls)
+    durable.set_result(None)
+    await until(lambda: site.count() == 1)
+    site.committer.outcome = None
+    assert (await reader.read()).body == b"kept"
+
+
+@served
+async def test_a_store_that_fails_is_reported_and_the_message_stays(site: Site) -> None:
     """An answer before the disk would be a lie."""
     from lanner.model.errors import MessageStorageFailed
 

@@ -346,7 +346,7 @@ async def test_the_object_type_for_local_use_is_a_bad_stub(site: Site) -> None:
 
 
 @served
-async def test_every_property_is_told(site: Site) -> None:
+async def test_every_property_is_reported(site: Site) -> None:
     """3.1.4.9, and all "Get" rows of 3.1.1.12."""
     peer = await administrator(site)
     assert await create(peer, NEW, EVERYTHING) == OK

@@ -571,7 +571,7 @@ async def test_reserved_members_are_not_looked_at(site: Site) -> None:
 
 @pytest.mark.spec("MQQP-2.2.2.1-9")
 @served
-async def test_the_time_of_arrival_is_told(site: Site) -> None:
+async def test_the_time_of_arrival_is_reported(site: Site) -> None:
     engine = site.runtime.engine
     engine.clocks.wall = lambda: 1_700_000_123.9
     site.send(b"one")
@@ -671,7 +671,7 @@ async def test_an_action_that_is_none(site: Site, action: int) -> None:
 
 @pytest.mark.spec("MQQP-3.1.4.1-20")
 @served
-async def test_the_status_of_the_queue_is_told_as_it_is(site: Site) -> None:
+async def test_the_status_of_the_queue_is_reported_as_it_is(site: Site) -> None:
     site.create("gone")
     q = await site.opened("OS:.\\private$\\gone")
     site.delete("gone")

@@ -170,7 +170,7 @@ async def test_the_version_is_four_octets(site: Site, syntax: Syntax) -> None:
 
 @pytest.mark.spec("MQQP-3.1.4.8-1", "MQQP-3.1.4.8-2", "MQQP-3.1.4.8-3", "MQQP-3.1.4.8-4", "MQQP-3.1.4.8-6")
 @served
-async def test_ports_are_told(site: Site) -> None:
+async def test_ports_are_reported(site: Site) -> None:
     ports = site.service._ports
     peer = await site.peer()
 
@@ -453,7 +453,7 @@ async def test_what_is_acknowledged_is_on_disk(site: Site, what: str) -> None:
 
 @pytest.mark.parametrize("what", ["end", "purge"])
 @served
-async def test_a_disk_that_fails_is_told_of(site: Site, what: str) -> None:
+async def test_a_disk_that_fails_is_reported(site: Site, what: str) -> None:
     site.send(b"one")
     q = await site.opened()
     read = await q.read() if what == "end" else None

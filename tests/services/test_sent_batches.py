@@ -104,7 +104,7 @@ def test_what_the_client_has_the_answers_to_is_forgotten() -> None:
     assert [sent.get(number) is None for number in (1, 2, 3)] == [True, True, False]
 
 
-def test_whoever_asks_again_before_it_is_durable_waits_for_it() -> None:
+def test_a_repeated_request_waits_until_the_first_is_durable() -> None:
     sent, heard = SentBatches(), list[tuple[int, bytes]]()
     batch = sent.begin(1)
     batch.then(heard.append)

@@ -52,7 +52,7 @@ def test_a_checkpoint_that_the_disk_refuses_changes_nothing(quiet: Store, tmp_pa
     quiet.close()
 
 
-def test_who_has_the_lock_is_told_and_does_not_wait_for_ever(quiet: Store) -> None:
+def test_who_has_the_lock_is_told_and_does_not_wait_forever(quiet: Store) -> None:
     """A checkpoint of another thread may be waiting for the lock."""
     send(quiet, 1)
     with quiet.lock:
@@ -291,7 +291,7 @@ def test_a_checkpoint_writes_records_as_they_were_in_the_write_ahead_log(quiet: 
     quiet.close()
 
 
-def test_a_checkpoint_goes_on_while_the_holder_of_the_lock_waits_for_the_database(
+def test_a_checkpoint_continues_while_the_holder_of_the_lock_waits_for_the_database(
     quiet: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A counter that is used up is raised under the lock, in a commit of its own."""

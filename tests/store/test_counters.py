@@ -21,7 +21,7 @@ def crash(store: Store) -> None:
     store._directory_lock = None
 
 
-def test_a_counter_starts_at_one_and_goes_on_after_a_clean_close(tmp_path: Path) -> None:
+def test_a_counter_starts_at_one_and_continues_after_a_clean_close(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     counter = store.counter("c")
     assert counter.last == 0
@@ -90,7 +90,7 @@ def test_a_counter_that_cannot_reserve_issues_nothing(store: Store) -> None:
 
 
 def test_a_publication_reserves_numbers_for_the_time_it_takes(store: Store) -> None:
-    """While a long commit runs a counter cannot reserve, and the engine goes on issuing numbers."""
+    """A counter cannot reserve during a long commit, and the engine continues to issue numbers."""
     counter = store.counter("c", 10)
     counter.next()
     store.stage(b"t", 1, [(3, [b"packet"])], 1)

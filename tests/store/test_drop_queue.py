@@ -1,4 +1,4 @@
-"""Dropping a queue: gone at once, swept later, and nothing of the next life goes with it."""
+"""Dropping a queue: it is empty at once, and swept later. A new queue keeps its messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sweep(store: Store) -> int:
     return slices
 
 
-def test_a_dropped_queue_is_empty_at_once_and_its_number_goes_on(quiet: Store) -> None:
+def test_a_dropped_queue_is_empty_at_once_and_its_number_continues(quiet: Store) -> None:
     put(quiet, 1)
     put(quiet, 2, express=True)
     commit_and_checkpoint(quiet)
@@ -67,7 +67,7 @@ def test_a_drop_that_cannot_be_written_is_undone(quiet: Store) -> None:
     assert ids(quiet) == [1]
 
 
-def test_sweeping_is_cut_into_slices_and_goes_on_after_a_restart(
+def test_sweeping_is_cut_into_slices_and_continues_after_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_store(tmp_path)

@@ -35,7 +35,7 @@ def test_who_is_urgent_comes_before_who_came_later() -> None:
     assert order == ["holder", "commit", "engine"]
 
 
-def test_urgency_with_a_time_limit_goes_on_without_the_lock() -> None:
+def test_urgency_with_a_time_limit_continues_without_the_lock() -> None:
     lock = StoreLock()
     answers: list[bool] = []
 

@@ -205,7 +205,7 @@ class StoreAgainstDict(RuleBasedStateMachine):
     def checkpoint(self) -> None:
         """Write what is in flight and what is in the write-ahead log into the database.
 
-        What is current stays so.
+        The view of the engine does not change.
         """
         commits = self.store._commits
         if commits.inflight is not None:

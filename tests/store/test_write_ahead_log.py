@@ -433,7 +433,7 @@ def test_a_record_that_the_other_file_has_no_room_for_goes_into_the_database(qui
     quiet.close()
 
 
-def test_an_operation_of_a_newer_version_is_told_and_nothing_is_changed(quiet: Store, tmp_path: Path) -> None:
+def test_an_operation_of_a_newer_version_is_reported_and_nothing_is_changed(quiet: Store, tmp_path: Path) -> None:
     send(quiet, 1)
     with quiet.lock:
         newer = quiet._write_ahead_log.record([struct.pack("<BHI", 99, 0, 0)])

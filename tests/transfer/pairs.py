@@ -34,7 +34,7 @@ FRAMES = {
 
 
 class Clock:
-    """Seconds that pass when told to."""
+    """A clock that the test advances."""
 
     def __init__(self, now: float = 1000.0) -> None:
         self.now = now

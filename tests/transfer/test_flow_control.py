@@ -248,7 +248,7 @@ def test_full_memory_holds_no_session_that_brings_recoverable_messages(
     assert small.bodies("kept") == [b"one", b"two"]
 
 
-def test_two_that_are_full_of_messages_for_each_other_go_on(world: World, small: Node) -> None:
+def test_two_that_are_full_of_messages_for_each_other_continue(world: World, small: Node) -> None:
     other = world.node("DELTA", "127.0.0.5", express_memory=32 * MIB)
     other.create("q")
     for node, peer in ((small, other), (other, small)):

@@ -1,4 +1,4 @@
-"""Which queue manager identifier is believed from which address, and what its peer may do."""
+"""Which queue manager identifier is accepted from which address, and what its peer may do."""
 
 from __future__ import annotations
 

@@ -695,7 +695,7 @@ def test_a_sender_nobody_knows_is_in_everyone_and_no_other_group(h: IncomingHarn
 
 @pytest.mark.parametrize("claimed", [LOCAL_SYSTEM, Sid.parse("S-1-5-32-544"), Sid.parse("S-1-5-11"), EVERYONE])
 def test_nobody_gains_rights_by_naming_what_every_computer_has(h: IncomingHarness, claimed: Sid) -> None:
-    """Our local system and our administrators are not those of another computer."""
+    """SIDs such as the local system and Administrators mean different accounts on each computer."""
     guarded(h, "D:(A;;0xF003F;;;SY)(A;;0xF003F;;;BA)(A;;0xF003F;;;AU)")
     h.arrive(h.packet(b"forged", **sent_by(claimed)))
     assert h.bodies() == []

@@ -253,7 +253,7 @@ def test_an_acknowledgment_names_its_message_and_where_that_went(h: IncomingHarn
 
 
 @pytest.mark.spec("QQB-3.1.7.15-5")
-def test_an_acknowledgment_lasts_for_ever_and_asks_for_nothing(h: IncomingHarness) -> None:
+def test_an_acknowledgment_lasts_forever_and_asks_for_nothing(h: IncomingHarness) -> None:
     h.arrive(
         h.packet(
             positive_journaling_requested=True,

@@ -194,7 +194,7 @@ def test_senders_and_names_have_sequences_of_their_own(h: IncomingHarness) -> No
     assert len(h.queue("ledger").incoming_transactional_transfer_info) == 4
 
 
-def test_a_sequence_goes_on_over_the_life_of_its_queue(h: IncomingHarness) -> None:
+def test_a_sequence_continues_over_the_life_of_its_queue(h: IncomingHarness) -> None:
     """Messages to a missing queue are rejected in their turn.
 
     When the queue is created, the next message is accepted.
@@ -418,7 +418,7 @@ def test_the_timer_is_restarted_only_while_the_last_order_ack_is_recent(h: Incom
     assert h.order_acks(0.2) == [(SEQUENCE.value, number)]
 
 
-@pytest.mark.spec("QQB-3.1.1.6.2-3")
+@pytest.mark.spec("QQB-3.1.1.6.2-3/the receiver")
 def test_one_order_ack_covers_all_that_came_since_the_last(h: IncomingHarness) -> None:
     arrive(h, 1, 2, 3, 4, 5)
     assert h.order_acks() == [(SEQUENCE.value, 5)]

@@ -147,7 +147,7 @@ def test_the_cleanup_timer_runs_while_there_are_entries(bench: Bench) -> None:
 
 
 @pytest.mark.spec("QQB-3.1.6.7-1")
-def test_cleanup_drops_what_is_older_than_the_timer_and_goes_on_while_something_is_left(bench: Bench) -> None:
+def test_cleanup_drops_what_is_older_than_the_timer_and_continues_while_something_is_left(bench: Bench) -> None:
     bench.add(1)
     bench.now += 1
     bench.add(2)

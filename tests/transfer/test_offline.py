@@ -99,7 +99,7 @@ def test_a_queue_on_hold_stays_so(world: World) -> None:
     assert beta.bodies() == []
 
 
-def test_told_twice_it_is_told_once(world: World) -> None:
+def test_a_repeated_notification_is_reported_once(world: World) -> None:
     alpha, _ = world.nodes.values()
     told: list[bool] = []
     alpha.engine.connection_active_subscribers.append(lambda: told.append(True))

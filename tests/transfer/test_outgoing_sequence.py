@@ -130,6 +130,17 @@ def test_an_order_ack_updates_the_sequence(h: Outgoing) -> None:
     assert unacked(h) == [3]
 
 
+@pytest.mark.spec("QQB-3.1.1.6.2-3/the sender")
+def test_one_order_ack_releases_all_up_to_its_number(h: Outgoing) -> None:
+    h.say(b"5", b"6", b"7", b"8", b"9", transactional=True)
+    h.acknowledge(*h.transmit())
+    h.order_ack(1)
+    assert unacked(h) == [2, 3, 4, 5]
+    h.order_ack(4)
+    assert unacked(h) == [5]
+    assert h.waiting == [b"9"]
+
+
 @pytest.mark.spec("QQB-3.1.5.6-1")
 def test_an_order_ack_of_a_message_that_has_expired_counts(h: Outgoing) -> None:
     h.say(b"1", b"2", transactional=True)
@@ -180,7 +191,7 @@ def test_a_transactional_message_is_deleted_after_both_acknowledgments(h: Outgoi
 
 
 def test_an_acknowledgment_of_arrival_is_enough_when_the_destination_has_it_on_disk(h: Outgoing) -> None:
-    """An OrderAck came first: RecoverableMsgAckFlags tell no more than it did."""
+    """An OrderAck came first: RecoverableMsgAckFlags add nothing to it."""
     h.say(b"a", b"b", transactional=True)
     sent = h.transmit()
     h.order_ack(1)
@@ -288,7 +299,7 @@ def test_a_new_sequence_begins_also_when_the_session_ack_comes_last_or_the_last_
     assert h.waiting == []
 
 
-def test_a_sequence_goes_on_while_others_wait_behind_messages_that_are_none_of_it(h: Outgoing) -> None:
+def test_a_sequence_continues_while_others_wait_behind_messages_that_are_none_of_it(h: Outgoing) -> None:
     h.say(b"a", transactional=True)
     sent = h.transmit()
     h.say(*[b"plain"] * 20, priority=0)
@@ -463,7 +474,7 @@ def test_the_timer_stops_with_the_session_and_with_the_last_message(h: Outgoing)
 
 
 @pytest.mark.spec("QQB-3.1.3.2-3")
-def test_a_new_session_starts_the_sequence_anew_and_lists_what_was_numbered(h: Outgoing) -> None:
+def test_a_new_session_starts_the_sequence_again_and_lists_what_was_numbered(h: Outgoing) -> None:
     h.say(b"a", b"b", b"c", transactional=True)
     h.acknowledge(*h.transmit())
     h.now += 30

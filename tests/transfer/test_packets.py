@@ -129,7 +129,7 @@ def test_what_is_wrong_by_one_field_alone_is_refused() -> None:
 @pytest.mark.spec("QQB-3.1.5.1.3-1")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_truncation_is_judged_alike(shape: str) -> None:
-    """PacketSize says what is there, the headers inside want more."""
+    """PacketSize matches the data, but the headers inside need more."""
     packet = SHAPES[shape]
     for size in range(120, len(packet)):
         short = packet[:8] + size.to_bytes(4, "little") + packet[12:size]

@@ -383,7 +383,7 @@ def test_two_ends_understand_each_other(clock: list[float], run: Run, host: str)
 
 @pytest.mark.spec("QQB-3.1.7.6-1")
 def test_silence_is_no(peer: socket.socket, run: Run) -> None:
-    """The clock says that the second is over by the time anybody waits for it."""
+    """The clock has passed the second before the wait begins."""
     times = iter([0.0])
 
     async def talk() -> bool:
@@ -402,7 +402,7 @@ def test_a_port_where_nobody_listens_is_no(clock: list[float], peer: socket.sock
     assert run(ping(an_initiator(clock), "127.0.0.3", settings, "192.0.2.1")) is False
 
 
-def test_two_services_do_not_answer_each_other_for_ever(clock: list[float]) -> None:
+def test_two_services_do_not_answer_each_other_forever(clock: list[float]) -> None:
     """A response looks like a request.
 
     Of the packets from its own port number, the service answers one per second.

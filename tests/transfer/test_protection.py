@@ -549,7 +549,7 @@ class TestFailure:
 
     @staticmethod
     def _fail(world: World, *, transactional: bool, **properties: Any) -> Node:  # noqa: ANN401 - any property
-        """Send a message to a direct format name, which tells nobody's key, and let it be tried."""
+        """Send a message to a direct format name, which identifies no key, and transfer it."""
         alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
         beta.create("q", transactional=transactional)
         if properties.get("application_deadletter_queue"):

@@ -326,7 +326,7 @@ def test_an_attempt_that_fails_in_a_way_of_its_own_is_a_failed_attempt(
     asyncio.run(main())
 
 
-def test_time_goes_on_after_an_error(tmp_path: Path) -> None:
+def test_time_continues_after_an_error(tmp_path: Path) -> None:
     """An error in one timer must not stop the others.
 
     Formerly it ended all timers: no retries, no time-outs, no acknowledgments.
@@ -365,7 +365,7 @@ def test_order_acks_of_many_sequences_all_leave(world: World) -> None:
 
 
 def test_a_peer_that_ends_every_session_leaves_traces(world: World) -> None:
-    """ConnectionHistory told of nothing but sessions that were established."""
+    """Formerly ConnectionHistory recorded only sessions that were established."""
     alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
     beta.create("q")
     beta.engine.queue_manager.queue_manager_quota = 1
@@ -378,7 +378,7 @@ def test_a_peer_that_ends_every_session_leaves_traces(world: World) -> None:
     assert entry.address_list == ["IP=127.0.0.3"]
 
 
-def test_the_last_problem_is_told_until_there_is_a_session(world: World) -> None:
+def test_the_last_problem_is_reported_until_there_is_a_session(world: World) -> None:
     """The last problem is reported until there is a session.
 
     Formerly it was forgotten at the next attempt, and an attempt takes a minute if the peer does
@@ -489,7 +489,7 @@ def say_nothing(node: Node, address: str) -> Link:
     return connection.link
 
 
-def test_whoever_opens_most_connections_in_silence_makes_room_for_others(world: World) -> None:
+def test_the_peer_with_most_silent_connections_makes_room_for_others(world: World) -> None:
     """A few addresses could hold all that there are, and no new peer was let in for a minute."""
     alpha = world.node("ALPHA", "127.0.0.2", max_half_open=5)
     one = say_nothing(alpha, "127.0.0.7")
@@ -522,7 +522,7 @@ def test_the_first_messages_of_queues_that_wait_are_not_kept_in_memory(world: Wo
     assert [entry.awaiting_ack for entry in loaded] == [True]
 
 
-def test_a_peer_that_acknowledges_nothing_is_told_of(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_peer_that_acknowledges_nothing_is_reported(world: World, caplog: pytest.LogCaptureFixture) -> None:
     """A peer that acknowledges nothing is reported.
 
     Formerly its queue was Connected as long as it sent anything at all, and nothing explained why

@@ -204,7 +204,7 @@ def test_allowing_is_in_order_and_only_of_what_came() -> None:
 )
 @pytest.mark.parametrize("packet", [EXPRESS, RECOVERABLE])
 def test_half_a_window_is_acknowledged_at_once(window: int, peers_window: int, early: int, packet: bytes) -> None:
-    """The sender stops at the smaller of both windows; no timer has to run out for it to go on."""
+    """The sender stops at the smaller window, and need not wait for a timer to continue."""
     pair = Pair(
         settings=TransferSettings(window_size=peers_window), their_settings=TransferSettings(window_size=window)
     )
@@ -221,7 +221,7 @@ def test_half_a_window_is_acknowledged_at_once(window: int, peers_window: int, e
 
 
 @pytest.mark.spec("QQB-3.1.1.6.1-2")
-def test_a_sender_with_a_full_window_goes_on_without_any_timer() -> None:
+def test_a_sender_with_a_full_window_continues_without_any_timer() -> None:
     pair = Pair()
     total = 0
     for _ in range(20):

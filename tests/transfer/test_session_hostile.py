@@ -82,7 +82,7 @@ RECEIVERS: dict[int, Callable[[], Session]] = {
 
 
 def check(session: Session, events: list[Event]) -> None:
-    """A session is open or closed, and says so once, at the end."""
+    """A session is open or closed, and reports its close exactly once, as its last event."""
     closings = [event for event in events if isinstance(event, SessionClosed)]
     assert len(closings) <= 1
     if closings:

@@ -146,7 +146,7 @@ def test_a_peer_that_says_nothing_is_given_up() -> None:
 
 
 @pytest.mark.spec("QQB-3.1.7.1.3-5")
-def test_a_peer_that_says_nothing_is_given_up_also_by_a_sender_that_goes_on_sending() -> None:
+def test_a_peer_that_says_nothing_is_given_up_also_by_a_sender_that_continues_sending() -> None:
     pair = Pair(remote_guid=THEIRS)
     pair.ours.send(EXPRESS, 1)
     pair.advance(20.0)
@@ -218,7 +218,7 @@ def test_a_session_header_gives_those_still_waiting_their_full_time() -> None:
 @pytest.mark.spec("QQB-3.1.5.8.2-5", "QQB-3.1.5.4.1-1")
 @pytest.mark.parametrize("ack_wait_timeout", [20.0, 120.0])
 def test_the_first_message_starts_the_ack_send_timer(ack_wait_timeout: float) -> None:
-    """Half of AckWaitTimeout, as the initiator proposed it; later ones do not start it anew."""
+    """Half of AckWaitTimeout, as the initiator proposed it; later ones do not restart it."""
     pair = Pair(settings=TransferSettings(ack_wait_timeout=ack_wait_timeout), their_settings=TransferSettings())
     for _ in range(3):
         pair.ours.send(EXPRESS, 1)
@@ -280,10 +280,7 @@ def test_what_is_allowed_after_an_ack_is_not_kept_waiting() -> None:
 
 @pytest.mark.spec("QQB-3.1.7.1-1", "QQB-3.1.3.2-5", "QQB-3.1.3.2-6")
 def test_the_65th_message_waits() -> None:
-    """A window of 64.
-
-    What waits elsewhere takes nothing of it: only what was really sent counts.
-    """
+    """A window of 64 counts only messages that were sent, not those that wait in queues."""
     clock = Clock()
     session = initiator(clock)
     assert session.room == 0

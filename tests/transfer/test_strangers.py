@@ -266,7 +266,7 @@ def test_nobody_is_told_how_a_message_ended_that_a_made_up_queue_manager_sent(wo
     assert stranger.link.is_open
 
 
-def test_acknowledgments_of_transactional_messages_do_not_wait_for_ever(world: World) -> None:
+def test_acknowledgments_of_transactional_messages_do_not_wait_forever(world: World) -> None:
     alpha = world.node("ALPHA", "127.0.0.2", long_live_time=3600)
     stranger = Stranger(alpha)
     stranger.send(alpha.direct("nowhere"), number=1)

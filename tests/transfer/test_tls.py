@@ -110,7 +110,7 @@ def test_an_address_a_guid_and_a_name_all_lead_to_the_peer_with_tls(network: Net
         assert len(alpha.links) == 1
 
 
-def test_a_killed_peer_comes_back_and_the_messages_go_on(network: Network) -> None:
+def test_a_killed_peer_comes_back_and_the_messages_continue(network: Network) -> None:
     alpha, beta = network.alpha, network.beta
     a, b = network.issue(alpha), network.issue(beta)
     with alpha.listening(beta.peer(b.certificate_file), **a.settings):
@@ -151,7 +151,7 @@ def test_nothing_falls_back_to_clear(network: Network) -> None:
     assert alpha.waiting == 1
 
 
-def test_failures_are_told_in_words(network: Network, caplog: pytest.LogCaptureFixture) -> None:
+def test_failures_are_reported_in_words(network: Network, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "lanner.transfer")
     alpha, beta = network.alpha, network.beta
     ours, theirs = authority(network.folder, "Ours"), authority(network.folder, "Theirs")

@@ -252,7 +252,7 @@ def test_other_messages_have_no_final_acks(h: IncomingHarness) -> None:
     assert h.all_outgoing() == {}
 
 
-def test_a_receive_is_told_when_it_commits(h: IncomingHarness) -> None:
+def test_a_receive_is_reported_when_it_commits(h: IncomingHarness) -> None:
     h.arrive(h.packet(b"once", to=LEDGER, number=1, final_ack_required=True))
     transaction = h.begin()
     assert h.receive("ledger", transaction) == b"once"
@@ -289,7 +289,7 @@ def test_journal_copies_have_no_end_of_their_own(h: IncomingHarness) -> None:
 
 
 @pytest.mark.spec("QQB-2.2.5-4")
-def test_a_refusal_for_a_cause_is_told_and_a_duplicate_or_gap_is_not(h: IncomingHarness) -> None:
+def test_a_refusal_for_a_cause_is_reported_and_a_duplicate_or_gap_is_not(h: IncomingHarness) -> None:
     nowhere = r"DIRECT=OS:ALPHA\private$\none"
     h.arrive(
         h.packet(to=LEDGER, number=1),

@@ -224,7 +224,7 @@ class FakeNetwork:
         self._alive(self._node.transfer.pump)
 
     def _alive(self, function: Callable[[], None]) -> None:
-        """A killed queue manager does nothing any longer; a new one has a network of its own."""
+        """A killed queue manager does nothing more; its successor gets a new network object."""
         if self._node.is_running and self._node.network is self:
             function()
 

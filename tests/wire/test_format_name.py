@@ -179,7 +179,7 @@ class TestDirect:
             ("DIRECT=HTTP://server/msmq/a/b/c", "backslash inside"),
         ],
     )
-    def test_what_is_wrong_is_told(self, text: str, problem: str) -> None:
+    def test_what_is_wrong_is_reported(self, text: str, problem: str) -> None:
         with pytest.raises(IllegalFormatname, match=problem):
             parse(text)
 

@@ -27,7 +27,7 @@ ASKING: dict[str, Any] = {"acknowledgements_requested": Acknowledgements.POS_ARR
 
 
 def with_size(packet: bytes) -> bytes:
-    """The packet with a PacketSize that tells the truth."""
+    """Return the packet with the correct PacketSize."""
     return packet[:8] + len(packet).to_bytes(4, "little") + packet[12:]
 
 

@@ -97,7 +97,7 @@ def test_every_character_that_the_grammar_allows() -> None:
         ("ser ver\\a", "computer name"),
     ],
 )
-def test_what_is_wrong_is_told(text: str, problem: str) -> None:
+def test_what_is_wrong_is_reported(text: str, problem: str) -> None:
     with pytest.raises(IllegalQueuePathname, match=problem):
         PathName.parse(text)
 

@@ -69,7 +69,7 @@ def test_alignment_counts_from_the_headers_start() -> None:
     assert reader.remaining == 0
 
 
-def test_bytes_left_over_are_told() -> None:
+def test_bytes_left_over_are_reported() -> None:
     with pytest.raises(RemoteProtocolError, match="2 bytes left over"):
         Reader(b"ab").expect_end("structure")
 

@@ -66,7 +66,7 @@ def test_a_dead_letter_queue_that_cannot_be_one(name: str, is_invalid: bool) -> 
 
 
 @pytest.mark.spec("MQRR-2.2.5.3-2")
-def test_the_class_stands_in_bits_1_to_16() -> None:
+def test_the_class_is_in_bits_1_to_16() -> None:
     header = SubqueueHeader(acknowledgement_class=0xC004)
     assert struct.unpack_from("<I", header.pack(), 4)[0] == 0xC004 << 1
 

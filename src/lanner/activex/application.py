@@ -117,12 +117,12 @@ class MSMQApplication(ComObject):
 
     async def _register(self, identity: Identity, certificate: bytes) -> None:
         if identity.is_anonymous:
-            raise IllegalUser(f"{identity.name} is nobody: there is no place in the directory for its certificates")
+            raise IllegalUser(f"{identity.name} has no account, so the directory cannot keep its certificates")
         environment = self._environment
         with environment.committer.change() as change:
             is_written = environment.engine.register_certificate(identity, certificate)
         if not is_written:
-            raise DsError(f"the directory does not take a certificate of {identity.name}")
+            raise DsError(f"the directory refused a certificate of {identity.name}")
         await change
 
     async def _register_internal(self, identity: Identity, *, is_always: bool) -> Success | None:
@@ -139,10 +139,10 @@ class MSMQApplication(ComObject):
             with environment.lock:
                 is_written = environment.engine.unregister_certificate(identity, old.certificate)
             if not is_written:
-                raise DsError(f"the directory does not let go of a certificate of {identity.name}")
+                raise DsError(f"the directory did not remove a certificate of {identity.name}")
             await asyncio.to_thread(certificates.remove, str(identity.sid))
         elif identity.is_anonymous:
-            raise IllegalUser(f"{identity.name} is nobody: there is no internal certificate for it")
+            raise IllegalUser(f"{identity.name} has no account, so there is no internal certificate for it")
         made = await environment.internal_signing_key(identity)
         # internal_signing_key ignores a rejection by the directory; this call raises it.
         await self._register(identity, made.certificate)
@@ -172,7 +172,7 @@ class MSMQApplication(ComObject):
 
     def _require_local(self) -> None:
         if self._computer_name is not None:
-            raise InvalidParameter(f"this is not known of {self._computer_name}")
+            raise InvalidParameter(f"this cannot be read from {self._computer_name}")
 
     # The queue manager
     # --------------------------------------------------------------------------------------------

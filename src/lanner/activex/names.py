@@ -117,7 +117,7 @@ async def format_name_of_path(environment: Environment, text: str, identity: Ide
     if path.is_private and not is_local:
         if identity.is_anonymous:
             # Anonymous users must not make this computer connect to others.
-            raise AccessDenied(f"{path}: {identity.name} may not have its computer asked")
+            raise AccessDenied(f"{path}: {identity.name} may not look up a queue of another computer")
         name = await _ask_owner(environment, path)
     if whole.subqueue is not None:
         return f"{_DIRECT}{whole}"
@@ -167,11 +167,11 @@ async def _ask_owner(environment: Environment, path: PathName) -> FormatName:
                 R_QM_OBJECT_PATH_TO_OBJECT_FORMAT, lpwcs_path_name=str(path), p_object_format=unknown
             )
     except (OSError, RpcFault, RpcConnectionError, RemoteProtocolError) as error:
-        raise RemoteMachineNotAvailable(f"{path.computer} does not tell of {path}: {error}") from error
+        raise RemoteMachineNotAvailable(f"{path.computer} cannot be asked about {path}: {error}") from error
     finally:
         await client.close()
     check_status(results)
     told = cast("ObjectFormat", results["p_object_format"]).u
     if told is None:
-        raise QueueNotFound(f"{path}: its computer tells nothing of it")
+        raise QueueNotFound(f"{path}: its computer returned no format name")
     return format_name_of(told)

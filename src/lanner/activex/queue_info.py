@@ -218,7 +218,7 @@ class MSMQQueueInfo(ComObject):
                 return False
         if self.queue.security is None:
             if self.is_refreshed and self.is_application_queue:
-                raise AccessDenied(f"{call.identity.name} may not see who may do what with {self.format_name}")
+                raise AccessDenied(f"{call.identity.name} may not read the access list of {self.format_name}")
             return False
         return _has_other_owners(self.queue.security)
 

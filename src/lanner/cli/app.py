@@ -67,13 +67,13 @@ COMMANDS: Final = {
     "export": (
         "packets.export",
         (
-            "Write the messages of a queue, journal, dead-letter queue or subqueue to a file, as they are. They stay "
-            "there."
+            "Write the messages of a queue, journal, dead-letter queue or subqueue to a file, as they are. The "
+            "messages stay in the queue."
         ),
     ),
     "import": (
         "packets.import_",
-        "Send the messages of a file to a queue, once however often it is tried.",
+        "Send the messages of a file to a queue. Repeating the command sends none twice.",
     ),
     "backup": (
         "backups.backup",

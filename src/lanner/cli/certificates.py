@@ -72,7 +72,7 @@ def make(
     with open_manager(Place(data)) as manager:
         names, identifier = _names(manager), manager.identifier
     if identifier is None:
-        raise CommandError(f"the queue manager of {data} does not tell its identifier")
+        raise CommandError(f"the queue manager of {data} did not report its identifier")
     made = make_tls_certificate(
         [*names, *(host_name or ())], identifier, dt.datetime.now(dt.UTC), dt.timedelta(days=days)
     )

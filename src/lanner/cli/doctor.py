@@ -76,7 +76,7 @@ def doctor(
     found: Iterator[Finding]
     if at.host is not None:
         if peer is not None or config is not None:
-            raise UsageError("--host asks that queue manager about itself: it goes without PEER and --config")
+            raise UsageError("--host examines that queue manager itself: leave out PEER and --config")
         found = _elsewhere(at)
     elif peer is None:
         now = dt.datetime.now(dt.UTC)
@@ -105,9 +105,9 @@ def _examined(data: Path, now: dt.datetime) -> Iterator[Finding]:
         holder = error.args[0].partition(":")[0]
         manager = running(data)
         if manager is None:
-            yield Finding("lock", Verdict.OK, f"{holder}: a program has its queue manager")
-            text = "not looked into, that program has it"
-            yield Finding("store", Verdict.SKIP, text, "end the program, or have `lanner serve` run instead of it")
+            yield Finding("lock", Verdict.OK, f"{holder}: a program has opened its queue manager")
+            text = "not examined, because that program has it open"
+            yield Finding("store", Verdict.SKIP, text, "end the program, or run `lanner serve` in its place")
             return
         yield Finding("lock", Verdict.OK, f"{holder}: a queue manager is running")
         with manager:
@@ -146,7 +146,7 @@ def _resources(settings: Settings) -> Iterator[Finding]:
             finally:
                 connection.close()
         except LannerError as error:
-            advice = "without it, what is in doubt there stays in doubt"
+            advice = "until this works, transactions in doubt there stay in doubt"
             yield Finding("resources", Verdict.FAIL, str(error.args[0]), advice)
         else:
             yield Finding("resources", Verdict.OK, f"{name} takes part in distributed transactions")
@@ -166,9 +166,7 @@ def _examine_peer(peer: str, settings: Settings, timeout: float) -> Iterator[Fin
     data = settings.data
     manager = running(data)
     if manager is None:
-        yield Finding(
-            "local", Verdict.SKIP, f"no queue manager runs on {data}: the settings and this command speak for it"
-        )
+        yield Finding("local", Verdict.SKIP, f"no queue manager runs on {data}: the settings are used instead")
         # The identifier does not matter: the session is closed as soon as it is open.
         yield from examine_peer(Caller(peer, settings.transfer_settings, settings.bind, timeout, uuid.uuid4()))
         return
@@ -177,7 +175,7 @@ def _examine_peer(peer: str, settings: Settings, timeout: float) -> Iterator[Fin
         if status["transfer"]:
             yield Finding("local", Verdict.OK, f"{status['name']} runs in process {status['process']}")
         else:
-            text = f"{status['name']} runs, but sends nothing to other computers and takes nothing from them"
+            text = f"{status['name']} runs, but exchanges no messages with other computers"
             yield Finding("local", Verdict.FAIL, text, "set transfer.enabled = true and restart it")
         yield from examine_peer(
             Caller(

@@ -50,7 +50,7 @@ HINTS: dict[type[Exception], str] = {
     IllegalFormatname: _NAMES,
     UnsupportedFormatnameOperation: "a queue that is named by its identifier must be in the directory (`lanner "
     "directory show`); "
-    "the log of the queue manager may tell more",
+    "see the log of the queue manager",
     MessageNotAuthenticated: "the queue takes signed messages only: `lanner send --authenticate`",
     DsError: r"a public queue needs a directory that knows this computer; a private one ('.\private$\orders') does not",
     NoDs: r"a public queue needs a directory; a private one ('.\private$\orders') does not",

@@ -46,14 +46,15 @@ class ImportProgress:
             content = None
         if not isinstance(content, dict):
             raise CommandError(
-                f"{self._path} cannot be read: it says what of the file was imported; remove it to begin anew"
+                f"{self._path} cannot be read: it records which messages were imported; remove it to start from the "
+                "first message"
             )
         return content
 
     def resume_at(self, number: int) -> None:
         """Accept the user's count of the messages that have arrived."""
         if not self.done <= number <= self.tried:
-            raise CommandError(f"--resume-at {number}: between {self.done} and {self.tried}, says {self._path}")
+            raise CommandError(f"--resume-at {number}: {self.done} to {self.tried} expected, as {self._path} records")
         self.write(number)
 
     def check(self, queue: str) -> None:
@@ -61,9 +62,8 @@ class ImportProgress:
         if self.tried > self.done:
             raise CommandError(
                 f"messages {self.done + 1} to {self.tried} were being sent to {queue} when an import ended, and "
-                "may be there. Look "
-                f"(`lanner peek`), then say with --resume-at how many of the file are: {self.done}, "
-                f"{self.tried}, or a number between"
+                "may have arrived. Check with `lanner peek`, then give --resume-at the number of messages of the "
+                f"file that are there: {self.done} to {self.tried}"
             )
 
     def write(self, done: int, tried: int | None = None) -> None:

@@ -111,7 +111,9 @@ def _target_of_move(manager: QueueManager, queue: Queue, target: str | None) -> 
     with suppress(StatusError):
         if not target.startswith(";") and manager.open(target).exists():
             queue_name = f".\\private$\\{target}"
-            note(f"{target} is a subqueue of {path.without_suffix()} here; for the queue of that name say {queue_name}")
+            note(
+                f"{target} is a subqueue of {path.without_suffix()} here; for the queue of that name write {queue_name}"
+            )
     return subqueue
 
 

@@ -48,7 +48,7 @@ def _find(manager: QueueManager, name: str) -> Document:
     exact = [one for one in documents if one["name"].lower() == wanted]
     found = exact or [one for one in documents if wanted in one["name"].lower()]
     if not found:
-        raise CommandError(f"no outgoing queue has {name!r} in its name: `lanner outgoing list` shows those there are")
+        raise CommandError(f"no outgoing queue has {name!r} in its name: `lanner outgoing list` shows all")
     if len(found) > 1:
         names = ", ".join(one["name"] for one in found[:5])
         raise CommandError(f"{len(found)} outgoing queues have {name!r} in their names, give more of it: {names}")
@@ -65,7 +65,7 @@ def list_outgoing(*, at: Place, json: Json = False) -> None:
         write_json(documents)
         return
     if not documents:
-        raise nothing("there are no outgoing queues: none was sent to yet")
+        raise nothing("there are no outgoing queues: no message was sent to another computer yet")
     titles = ("NAME", "STATE", "MESSAGES", "SIZE", "NEXT HOPS", "PROBLEM")
     rows = [
         (
@@ -74,8 +74,8 @@ def list_outgoing(*, at: Place, json: Json = False) -> None:
             str(one["messages"]),
             size(one["bytes"]),
             ", ".join(one["next_hops"]) or "-",
-            # The column before has the address.
-            re.sub(r"^connecting to \S+: ", "", _problem(one)) or "-",
+            # The other columns have the address and the name.
+            re.sub(r"^connecting to \S+: ", "", _problem(one).removeprefix(f"{one['name']}: ")) or "-",
         )
         for one in documents
     ]
@@ -120,7 +120,7 @@ def _problem(document: Document) -> str:
     if document["retry_in"] is not None:
         parts.append(f"next attempt in {document['retry_in']:.0f} s")
     if document["state"] == "OnHold":
-        parts.append("`lanner outgoing resume` lets it go on")
+        parts.append("`lanner outgoing resume` resumes it")
     if document["state"] == "Locked":
         parts.append("the setting security.hardened allows HTTP only")
     return "; ".join(part for part in parts if part)
@@ -253,7 +253,7 @@ def status(*, at: Place, json: Json = False) -> None:
             [limit_row(one) for one in touched],
             spare=("PER PEER",),
         )
-        say(f"({len(document['limits']) - len(touched)} more limits, of which nothing is used: --json has them)")
+        say(f"({len(document['limits']) - len(touched)} more limits are not in use: --json shows them)")
     if document["sessions"]:
         say("")
         show_table(

@@ -48,7 +48,7 @@ def export(
 ) -> None:
     """Write the messages of a queue, journal, dead-letter queue or subqueue to a file, as they are.
 
-    They stay there.
+    The messages stay in the queue.
     """
     _check_packages()
     if file.exists() and not force:
@@ -120,7 +120,7 @@ def import_(
     at: Place,
     json: Json = False,
 ) -> None:
-    """Send the messages of a file to a queue, once however often it is tried.
+    """Send the messages of a file to a queue. Repeating the command sends none twice.
 
     Each message keeps its content and gets a new id.
 
@@ -147,7 +147,7 @@ def import_(
             {"file": str(file), "queue": name, "messages": messages, "dry_run": dry_run, "is_new": totals is not None}
         )
     elif totals is None:
-        say(f"{file} was imported to {name} before: nothing is done")
+        say(f"{file} was imported to {name} before: nothing was done")
     elif messages:
         say(f"{'would import' if dry_run else 'imported'} {counted(messages)} from {file} to {name}")
     if not found.messages:

@@ -52,16 +52,16 @@ def list_peers(*, at: Place, json: Json = False) -> None:
         write_json(documents)
         return
     if not documents:
-        raise nothing("no queue manager was seen yet, and none is trusted")
+        raise nothing("no queue manager has connected yet, and none is trusted")
     titles = ("GUID", "NAME", "ADDRESSES", "LAST SEEN", "CONNECTED", "ALSO CLAIMED FROM")
     show_table([(title, False) for title in titles], [_row(one) for one in documents], ("LAST SEEN", "CONNECTED"))
     if any(one["conflicts"] for one in documents):
         say("")
         say(
-            "An identifier that is claimed from another address too has moved, or is stolen. Find out which "
-            "computer has it:"
+            "If an identifier is claimed from another address too, its computer has moved, or another one "
+            "imitates it. Find out which computer has it:"
         )
-        say("`lanner peer trust GUID ADDRESS` believes it from there and from no learnt address.")
+        say("`lanner peer trust GUID ADDRESS` accepts it from there, and from no learnt address.")
 
 
 def _time(text: str | None) -> str:
@@ -89,7 +89,7 @@ def trust(
     if json:
         write_json(document)
     else:
-        say(f"{document['guid']} is believed from {', '.join(document['addresses'])}")
+        say(f"{document['guid']} is accepted from {', '.join(document['addresses'])}")
 
 
 @app.command()

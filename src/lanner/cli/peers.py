@@ -104,7 +104,7 @@ def _skipped(check: str, text: str) -> Finding:
 def _source(caller: Caller) -> str:
     if any(name.lower() == caller.peer.lower() for name in caller.settings.peers):
         return "from the peers table of the settings"
-    return "as it says itself" if parse_literal(caller.peer) is not None else "from the hosts file or DNS"
+    return "the name is an address" if parse_literal(caller.peer) is not None else "from the hosts file or DNS"
 
 
 def _ping(caller: Caller, address: str) -> Finding:
@@ -117,7 +117,8 @@ def _ping(caller: Caller, address: str) -> Finding:
     if asyncio.run(ping(initiator, address, caller.settings, caller.local_address(address))):
         return Finding("ping", Verdict.OK, f"{address} answers on UDP {port} and would take a session")
     return _skipped(
-        "ping", f"{address} does not answer on UDP {port}, or says no; no harm: queue managers need not answer pings"
+        "ping",
+        f"{address} does not answer on UDP {port}, or refuses; this does no harm: queue managers need not answer pings",
     )
 
 
@@ -168,7 +169,7 @@ def _reading(caller: Caller, address: str) -> Finding:
             said = error.strerror if isinstance(error, OSError) else None
             return _skipped(
                 "reading",
-                f"{address}:{port}: {said or error}; no RPC there: queues can be sent to, and not read from here",
+                f"{address}:{port}: {said or error}; no RPC there: queues accept messages but cannot be read here",
             )
         return Finding("reading", Verdict.OK, f"queues there are read by {protocol}, on TCP {port}")
     return _skipped(
@@ -209,7 +210,7 @@ def _tcp_advice(error: OSError, address: str, port: int, caller: Caller) -> tupl
     if isinstance(error, TimeoutError) or error.errno == errno.ETIMEDOUT:
         return (
             f"{where} timed out after {caller.timeout:g} s",
-            f"the computer is off, or a firewall drops TCP {port}: let it in on {caller.peer} and on the way there",
+            f"the computer is off, or a firewall drops TCP {port}: allow it on {caller.peer} and on the path to it",
         )
     if error.errno == errno.ECONNREFUSED:
         if port == caller.settings.tls_port:
@@ -217,20 +218,20 @@ def _tcp_advice(error: OSError, address: str, port: int, caller: Caller) -> tupl
                 f"start the queue manager of {caller.peer}, and see that it has TLS: "
                 "transfer.tls_certificate in its settings"
             )
-            return f"{where} refused the connection: nobody listens there", advice
+            return f"{where} refused the connection: no program listens there", advice
         return (
-            f"{where} refused the connection: nobody listens there",
+            f"{where} refused the connection: no program listens there",
             (
                 f"start the queue manager of {caller.peer} (Windows: the service MSMQ), and see that it listens on "
                 f"{address}"
             ),
         )
     if error.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN):
-        advice = f"`ip route get {address}` shows the way: look at the routes and the network of this computer"
+        advice = f"`ip route get {address}` shows the route: check the routes and the network of this computer"
         return f"{where} cannot be reached: {os.strerror(error.errno)}", advice
     if error.errno == errno.EADDRNOTAVAIL:
         return f"{where} cannot be reached from {caller.bind}", "the setting bind must be an address of this computer"
-    return f"{where}: {error.strerror or error}", f"look at the network of this computer and of {caller.peer}"
+    return f"{where}: {error.strerror or error}", f"check the network of this computer and of {caller.peer}"
 
 
 def _shake_hands(caller: Caller, connection: socket.socket, where: str, met: list[uuid.UUID]) -> Finding:
@@ -255,12 +256,15 @@ def _shake_hands(caller: Caller, connection: socket.socket, where: str, met: lis
             return Finding(
                 "handshake",
                 Verdict.FAIL,
-                f"{where} accepts connections but said {said} in {caller.timeout:g} s, {session.state.value}",
-                f"something else than a queue manager listens there, or that of {caller.peer} hangs: restart it",
+                f"{where} accepts connections but sent {said} in {caller.timeout:g} s, in state {session.state.value}",
+                f"another program listens there, or the queue manager of {caller.peer} hangs: restart it",
             )
         except ssl.SSLError as error:
             # With TLS 1.3, the peer verifies our certificate only now.
-            advice = f"copy our certificate to {caller.peer} and name it in its [peers], or have both of one authority"
+            advice = (
+                f"copy our certificate to {caller.peer} and name it in its [peers], or use certificates of one "
+                "authority on both sides"
+            )
             return Finding("handshake", Verdict.FAIL, f"{where}: {words(error)}", advice)
         except OSError as error:
             return _refused(caller, where, f"the connection broke: {error.strerror or error}", received)
@@ -286,21 +290,21 @@ def _refused(caller: Caller, where: str, reason: str, received: int) -> Finding:
             "handshake",
             Verdict.FAIL,
             f"{where} refuses the session: {reason}",
-            f"{caller.peer} has as many sessions as it takes, or wants none: look at its log and its limit "
+            f"{caller.peer} has reached its limit of sessions, or accepts none: check its log and its limit "
             "(MaxInSessions)",
         )
     if not received:
         return Finding(
             "handshake",
             Verdict.FAIL,
-            f"{where} took the connection and closed it without a word",
-            f"{caller.peer} has too many connections, or a firewall or proxy stands between: look at its log",
+            f"{where} accepted the connection and closed it without an answer",
+            f"{caller.peer} has too many connections, or a firewall or proxy intervenes: check its log",
         )
     return Finding(
         "handshake",
         Verdict.FAIL,
-        f"{where} does not speak as a queue manager does: {reason}",
-        f"see what listens on {where}; if it is a queue manager, tell its maker what it said",
+        f"{where} does not speak the protocol of a queue manager: {reason}",
+        f"check which program listens on {where}; if it is a queue manager, report this to its vendor",
     )
 
 
@@ -316,8 +320,8 @@ def _known_here(peer: str, known: dict[str, Any], met: list[uuid.UUID]) -> Itera
     bits = known.get("key_bits", 0)
     problem = weakness(bits)
     if problem is not None:
-        advice = f"have {peer} make new keys, and bring them into the directory"
-        yield Finding("key", Verdict.WARN, f"the key that messages to {peer} are encrypted with has {problem}", advice)
+        advice = f"make new keys on {peer}, and publish them in the directory"
+        yield Finding("key", Verdict.WARN, f"the key with which messages to {peer} are encrypted has {problem}", advice)
     elif bits:
         yield Finding("key", Verdict.OK, f"messages to {peer} are encrypted with a key of {bits} bits")
     if known["sessions"]:

@@ -245,13 +245,13 @@ class _Resolver:
         if any(name.lower() == host.lower() for name in self._peers):
             source = "from the peers table of the settings"
         else:
-            source = "as it says itself" if parse_literal(host) is not None else "from the hosts file or DNS"
+            source = "the name is an address" if parse_literal(host) is not None else "from the hosts file or DNS"
         found["steps"].append(f"{host} has the address {', '.join(found['addresses'])} ({source})")
 
     def _outgoing(self, name: FormatName, found: Destination) -> None:
         queue = self._manager.open(str(name))
         if not queue.exists():
-            found["steps"].append("there is no outgoing queue for it yet: the first message makes one")
+            found["steps"].append("there is no outgoing queue for it yet: the first message creates one")
             return
         about = queue.attributes()
         found["outgoing"] = {"name": about.pathname, "messages": about.message_count}

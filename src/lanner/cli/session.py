@@ -80,11 +80,11 @@ def place_of(
     if host is None:
         if user is not None or password_file is not None or kerberos:
             option = "--kerberos" if kerberos else "--user"
-            raise UsageError(f"{option} goes with --host: on this machine the kernel says who you are")
+            raise UsageError(f"{option} goes with --host: on this machine the kernel identifies you")
         return Place(data)
     if kerberos:
         if user is not None or password_file is not None:
-            raise UsageError("--kerberos goes without --user and --password-file: your ticket says who you are")
+            raise UsageError("--kerberos goes without --user and --password-file: your ticket identifies you")
         return Place(data, host, kerberos=True)
     password = None
     if password_file is not None:

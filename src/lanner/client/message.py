@@ -166,7 +166,9 @@ def encode_text(text: str, body_type: int) -> bytes:
         return text.encode(encoding)
     except UnicodeEncodeError as error:
         wrong = text[error.start : error.end]
-        raise IllegalPropertyValue(f"body: {wrong!r} cannot be written as {encoding}, as its body_type wants") from None
+        raise IllegalPropertyValue(
+            f"body: {wrong!r} cannot be written as {encoding}, as its body_type requires"
+        ) from None
 
 
 def _octets(value: object, name: str) -> bytes:

@@ -69,7 +69,7 @@ class Target:
             raise ValueError(f"authentication {authentication!r}: one of {', '.join(_AUTHENTICATION)}")
         if host is None:
             if user is not None or password is not None:
-                raise ValueError("a user without a host: on this machine the kernel says who you are")
+                raise ValueError("a user without a host: on this machine the kernel identifies you")
             return cls(None, Path(os.environ.get("LANNER_DATA", "data") if data is None else data), timeout=timeout)
         if data is not None:
             raise ValueError("give a host, or the data directory of a queue manager on this machine")

@@ -78,7 +78,9 @@ def log_on(table: DirectoryTable) -> LogOn:
     if table.keytab is not None:
         return LogOn(table.account, keytab=table.keytab, protocol="kerberos")
     if table.password_file is None:
-        raise SettingsError("directory.password_file or directory.keytab is needed: a domain answers no strangers")
+        raise SettingsError(
+            "directory.password_file or directory.keytab is needed: a domain answers only clients that log on"
+        )
     try:
         password = table.password_file.read_text(encoding="utf-8").strip("\r\n")
     except (OSError, UnicodeDecodeError) as error:

@@ -88,7 +88,9 @@ class TransferCollector(Collector):
             "Messages refused, by queue, class of the negative acknowledgment, and side (here: by us, peer: by others)"
         )
         dropped = "Messages of other queue managers dropped because they came before (duplicate) or out of order"
-        incidents = "What other queue managers did that was not followed, by kind; docs/security.md has the kinds"
+        incidents = (
+            "Actions of other queue managers that were refused or ignored, by kind; docs/security.md explains the kinds"
+        )
         return [
             CounterMetricFamily("lanner_messages_refused", text, labels=["queue", "class", "side"]),
             CounterMetricFamily("lanner_messages_dropped", dropped, labels=["reason"]),

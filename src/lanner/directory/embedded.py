@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
+from lanner.directory.elements import GENERIC_ERROR, Elements, class_of, listed_rows, readable
 from lanner.directory.entries import AlreadyThere, Entries, guid_of, text_of
-from lanner.directory.filters import AttributeFilter, Operator, SortOrder, field_of, matches, plain_name, sort_objects
+from lanner.directory.filters import AttributeFilter, SortOrder
 from lanner.directory.names import (
     dn_key,
     parent_dn,
@@ -31,10 +32,8 @@ from lanner.directory.protocol import MemoryTable, Refused, Table
 from lanner.directory.schema import (
     CLASSES,
     ENTERPRISE,
-    IDENTIFIER,
     QUEUE,
     QUEUE_MANAGER,
-    REQUIRED,
     ROUTING_LINK,
     SETTINGS_ATTRIBUTES,
     SITE,
@@ -42,8 +41,6 @@ from lanner.directory.schema import (
     Attribute,
     Entry,
     ObjectClass,
-    Unresolved,
-    Unset,
     put,
 )
 from lanner.model.directory_objects import (
@@ -55,9 +52,8 @@ from lanner.model.directory_objects import (
     QueueManager,
     RoutingLink,
     Site,
-    User,
 )
-from lanner.model.enums import DirectoryOperationResult, QueueType
+from lanner.model.enums import DirectoryOperationResult
 from lanner.model.errors import IllegalFormatname, RemoteProtocolError
 from lanner.security.identity import Identity
 from lanner.security.profile import Profile
@@ -89,14 +85,8 @@ FIRST_COMPUTER_RID: Final = 0x1000_0000
 ADMINISTRATORS: Final = Identity("Administrators", BUILTIN_ADMINISTRATORS, is_domain_user=True)
 
 _SERVER_ATTRIBUTES: Final = ("mSMQRoutingServices", "mSMQDsServices", "mSMQDependentClientServices")
-_BY_NAME: Final = {QUEUE.name: "pathname", QUEUE_MANAGER.name: "computer_name", SITE.name: "name"}
-
-
 # Classes that can be sent to by their path in the directory (MC-MQAC 3.12.6.1).
 _ADDRESSABLE: Final = frozenset(("mSMQQueue", "group", "mSMQ-Custom-Recipient"))
-
-
-_GENERIC_ERROR: Final = DirectoryOperationResult.GENERIC_ERROR
 
 
 @dataclass(slots=True)
@@ -129,6 +119,7 @@ class EmbeddedDirectory:
         self._table = table
         self._entries = Entries(table, root)
         self._naming = self._entries.naming
+        self._elements = Elements(self._entries)
         self._clock = clock
         self._given_domain_sid = domain_sid
         self._administrator = administrator
@@ -136,6 +127,14 @@ class EmbeddedDirectory:
         self._last_rid: int | None = None  # of the SIDs of computers; read when first needed
         self._queries: dict[int, _Query] = {}
         self._handles = itertools.count(1)
+
+    @property
+    def keeper(self) -> EmbeddedDirectory:
+        """This directory: its administrators keep everything in it."""
+        return self
+
+    def apart(self) -> None:
+        """Return None: the lock of the store protects what is in it."""
 
     def rehearsal(self) -> EmbeddedDirectory:
         """Return a copy in memory, on which a change can be tried."""
@@ -168,7 +167,7 @@ class EmbeddedDirectory:
         if self._entries.find(self._naming.enterprise) is None:
             entry = self._bare_entry(ENTERPRISE.ldap_class, self._naming.enterprise, uuid.uuid4())
             enterprise = Enterprise(security=default_enterprise_security(self._administrator, profile=self._profile))
-            self._write_rows(ENTERPRISE.attributes, enterprise, entry)
+            self._elements.write_rows(ENTERPRISE.attributes, enterprise, entry)
             self._entries.add(entry)
         site = self._entries.guid_of(self._naming.site(site_name))
         if site is None:
@@ -190,16 +189,16 @@ class EmbeddedDirectory:
         return self._answer(lambda: self._create(obj, attributes))
 
     def _create(self, obj: DirectoryObject, attributes: Sequence[str] | None) -> uuid.UUID:
-        object_class = _class_of(obj, QUEUE_MANAGER, QUEUE, SITE, ROUTING_LINK)
-        rows = _listed(object_class, attributes)
+        object_class = class_of(obj, QUEUE_MANAGER, QUEUE, SITE, ROUTING_LINK)
+        rows = listed_rows(object_class, attributes)
         if attributes is not None and not {row.field for row in rows}.issuperset(object_class.listed):
-            raise Refused(_GENERIC_ERROR)
+            raise Refused(GENERIC_ERROR)
         if not all(_is_populated(getattr(obj, name)) for name in object_class.required):
-            raise Refused(_GENERIC_ERROR)
+            raise Refused(GENERIC_ERROR)
         _check_values(obj)
-        dn = self._dn_of(obj)
+        dn = self._elements.dn_of(obj)
         if dn is None:
-            raise Refused(_GENERIC_ERROR)
+            raise Refused(GENERIC_ERROR)
         guid = obj.identifier if obj.identifier != GUID_NULL else uuid.uuid4()
         entry = self._bare_entry(object_class.ldap_class, dn, guid)
         if isinstance(obj, QueueManager):
@@ -209,13 +208,13 @@ class EmbeddedDirectory:
             if self._entries.find(self._naming.queue_manager(computer)) is None:
                 raise Refused(DirectoryOperationResult.OBJECT_NOT_FOUND)
             put(entry, "mSMQQueueNameExt", [extension] if (extension := split_queue_name(name)[1]) else [])
-        self._write_rows(rows, obj, entry)
+        self._elements.write_rows(rows, obj, entry)
         if isinstance(obj, Site):
             listed = obj.security if any(row.field == "security" for row in rows) else None
             security = default_site_security(self._administrator, listed, profile=self._profile)
             put(entry, "nTSecurityDescriptor", [security])
         self._entries.add(entry)
-        self._tell(obj, object_class, entry)
+        self._elements.copy_back(obj, object_class, entry)
         return guid_of(entry)
 
     def _create_queue_manager(self, obj: QueueManager, entry: Entry, rows: Sequence[Attribute]) -> uuid.UUID:
@@ -225,7 +224,7 @@ class EmbeddedDirectory:
         # In a real domain the computer's account exists before its queue manager. Here it is
         # created now.
         computer = self._computer(obj.computer_name) or self._new_computer(obj.computer_name)
-        self._write_rows(rows, obj, entry, computer)
+        self._elements.write_rows(rows, obj, entry, computer)
         if existing is None:
             self._secure_queue_manager(obj, entry, computer)
             self._entries.add(entry)
@@ -234,7 +233,7 @@ class EmbeddedDirectory:
             entry = existing
         self._entries.put(computer)
         self._synchronize_settings(entry)
-        self._tell(obj, QUEUE_MANAGER, entry)
+        self._elements.copy_back(obj, QUEUE_MANAGER, entry)
         return guid_of(entry)
 
     def _secure_queue_manager(self, obj: QueueManager, entry: Entry, computer: Entry) -> None:
@@ -267,11 +266,11 @@ class EmbeddedDirectory:
         return self._answer(lambda: self._delete(obj))[0]
 
     def _delete(self, obj: DirectoryObject) -> None:
-        object_class = _class_of(obj, QUEUE_MANAGER, QUEUE, SITE, ROUTING_LINK)
-        entry = self._locate(object_class, obj)
+        object_class = class_of(obj, QUEUE_MANAGER, QUEUE, SITE, ROUTING_LINK)
+        entry = self._elements.locate(object_class, obj)
         if self._entries.has_children(entry):
             # A server's answer to a plain delete: notAllowedOnNonLeaf.
-            raise Refused(_GENERIC_ERROR)
+            raise Refused(GENERIC_ERROR)
         self._entries.remove(entry)
         if object_class is QUEUE_MANAGER:
             put(entry, "mSMQSites", [])
@@ -287,13 +286,13 @@ class EmbeddedDirectory:
         attributes: Sequence[str] | None = None,
     ) -> tuple[DirectoryOperationResult, DirectoryObject | None]:
         def first() -> DirectoryObject:
-            object_class, rows = _readable(object_type, filters, attributes)
-            entry = next(self._matching(object_class, filters), None)
+            object_class, rows = readable(object_type, filters, attributes)
+            entry = next(self._elements.matching(object_class, filters), None)
             if entry is None:
                 # 3.1.6.3.1 passes on EndOfData from its search, but MS-MQDMPR 3.1.7.1.20 has only
                 # ObjectNotFound.
                 raise Refused(DirectoryOperationResult.OBJECT_NOT_FOUND)
-            return self._element(object_class, entry, rows, is_listed=attributes is not None)
+            return self._elements.element(object_class, entry, rows, is_listed=attributes is not None)
 
         return self._answer(first)
 
@@ -316,6 +315,14 @@ class EmbeddedDirectory:
             return DirectoryOperationResult.DIRECTORY_NOT_CONNECTED, None
         return self.read(object_type, filters, attributes)
 
+    def recall(
+        self,
+        object_type: str,  # noqa: ARG002 - the store never is unreachable
+        filters: Sequence[AttributeFilter] | None,  # noqa: ARG002
+        attributes: Sequence[str] | None = None,  # noqa: ARG002
+    ) -> DirectoryObject | None:
+        return None
+
     def queues_of(self, computer_name: str) -> tuple[DirectoryOperationResult, list[uuid.UUID] | None]:
         parent = dn_key(self._naming.queue_manager(computer_name))
         return self._answer(
@@ -336,11 +343,11 @@ class EmbeddedDirectory:
         """Begin a read of the present content. Later changes do not show in it."""
 
         def begin() -> int:
-            object_class, rows = _readable(object_type, filters, attributes)
-            entries = list(self._matching(object_class, filters))
+            object_class, rows = readable(object_type, filters, attributes)
+            entries = list(self._elements.matching(object_class, filters))
             if sort_order is not None:
                 names = attributes if attributes is not None else [row.name for row in object_class.attributes]
-                entries = self._sorted(object_class, entries, names, sort_order)
+                entries = self._elements.sorted_entries(object_class, entries, names, sort_order)
             handle = next(self._handles)
             self._queries[handle] = _Query(object_class, rows, attributes is not None, iter(entries))
             return handle
@@ -351,18 +358,18 @@ class EmbeddedDirectory:
         def following() -> DirectoryObject:
             query = self._queries.get(handle)
             if query is None:
-                raise Refused(_GENERIC_ERROR)
+                raise Refused(GENERIC_ERROR)
             entry = next(query.entries, None)
             if entry is None:
                 raise Refused(DirectoryOperationResult.END_OF_DATA)
-            return self._element(query.object_class, entry, query.rows, is_listed=query.is_listed)
+            return self._elements.element(query.object_class, entry, query.rows, is_listed=query.is_listed)
 
         return self._answer(following)
 
     def read_end(self, handle: int) -> DirectoryOperationResult:
         def end() -> None:
             if self._queries.pop(handle, None) is None:
-                raise Refused(_GENERIC_ERROR)
+                raise Refused(GENERIC_ERROR)
 
         return self._answer(end)[0]
 
@@ -373,12 +380,12 @@ class EmbeddedDirectory:
         return self._answer(lambda: self._write(obj, attributes))[0]
 
     def _write(self, obj: DirectoryObject, attributes: Sequence[str] | None) -> None:
-        object_class = _class_of(obj, *CLASSES.values())
-        rows = [row for row in _listed(object_class, attributes) if row.changeable]
+        object_class = class_of(obj, *CLASSES.values())
+        rows = [row for row in listed_rows(object_class, attributes) if row.changeable]
         _check_values(obj)
-        entry = self._locate(object_class, obj)
+        entry = self._elements.locate(object_class, obj)
         computer = self._entries.above(entry, 1) if object_class is QUEUE_MANAGER else None
-        self._write_rows(rows, obj, entry, computer)
+        self._elements.write_rows(rows, obj, entry, computer)
         put(entry, "whenChanged", TIME.encode(int(self._clock())))
         self._entries.put(entry)
         if computer is not None:
@@ -454,7 +461,7 @@ class EmbeddedDirectory:
         self, ldap_class: str, name: str, identifier: uuid.UUID | None, fill: Callable[[Entry], None]
     ) -> uuid.UUID:
         if not name:
-            raise Refused(_GENERIC_ERROR)
+            raise Refused(GENERIC_ERROR)
         entry = self._bare_entry(ldap_class, self._naming.user(name), identifier or uuid.uuid4())
         self._entries.check_free(entry)
         fill(entry)
@@ -625,149 +632,6 @@ class EmbeddedDirectory:
             "whenChanged": now,
         }
 
-    def _write_rows(
-        self, rows: Iterable[Attribute], obj: DirectoryObject, entry: Entry, computer: Entry | None = None
-    ) -> None:
-        for row in rows:
-            value = getattr(obj, row.field)
-            target = computer if row.on_computer else entry
-            if row.write is not None and value is not None and target is not None:
-                row.write(value, target, self._entries)
-
-    def _tell(self, obj: DirectoryObject, object_class: ObjectClass, entry: Entry) -> None:
-        """Copy the attributes that the directory has set to the caller's element."""
-        for row in object_class.attributes:
-            if row.field in ("full_path", "directory_path", "create_time", "modify_time"):
-                setattr(obj, row.field, row.read(entry, self._entries))
-
-    def _element(
-        self, object_class: ObjectClass, entry: Entry, rows: Iterable[Attribute], *, is_listed: bool
-    ) -> DirectoryObject:
-        """Do Create ADM Element From LDAP Values (3.1.6.11).
-
-        A listed attribute without a value is an error.
-        """
-        obj = self._lenient(object_class, entry, [IDENTIFIER])
-        for row in rows:
-            try:
-                value = self._value(row, entry)
-            except Unset:
-                if is_listed:
-                    raise Refused(DirectoryOperationResult.ATTRIBUTE_NOT_FOUND) from None
-                continue
-            setattr(obj, row.field, value)
-        if isinstance(obj, Queue):
-            obj.queue_type = QueueType.PUBLIC
-            host = self._entries.above(entry, 1)
-            if host is not None:
-                manager = self._lenient(QUEUE_MANAGER, host, QUEUE_MANAGER.attributes)
-                obj.queue_manager = manager if isinstance(manager, QueueManager) else None
-        return obj
-
-    def _value(self, row: Attribute, entry: Entry) -> object:
-        source = self._entries.above(entry, 1) if row.on_computer else entry
-        try:
-            if source is None:
-                raise Unset(row.name)
-            return row.read(source, self._entries)
-        except Unset:
-            if row.default is REQUIRED:
-                raise
-            return list(row.default) if isinstance(row.default, list) else row.default
-
-    def _lenient(self, object_class: ObjectClass, entry: Entry, rows: Iterable[Attribute]) -> DirectoryObject:
-        """Return an element with those values that the entry has."""
-        obj = object_class.element()
-        for row in rows:
-            try:
-                setattr(obj, row.field, self._value(row, entry))
-            except (Unset, Unresolved):
-                continue
-        return obj
-
-    # Finding
-    # --------------------------------------------------------------------------------------------
-
-    def _matching(self, object_class: ObjectClass, filters: Sequence[AttributeFilter] | None) -> Iterator[Entry]:
-        entries, rest = self._candidates(object_class, list(filters or ()))
-        for entry in entries:
-            if matches(self._lenient(object_class, entry, object_class.attributes), rest):
-                yield entry
-
-    def _candidates(
-        self, object_class: ObjectClass, filters: list[AttributeFilter]
-    ) -> tuple[list[Entry], list[AttributeFilter]]:
-        """Return the entries to examine, and the remaining expressions.
-
-        It is one entry if an expression identifies it.
-        """
-        for place, one in enumerate(filters):
-            if one.operator is not Operator.EQUALS:
-                continue
-            field = field_of(object_class.element, one.name)
-            entry: Entry | None
-            if field == "identifier" and isinstance(one.value, uuid.UUID):
-                entry = self._entries.get(one.value)
-            elif field == "full_path" and isinstance(one.value, str):
-                entry = self._entries.find(one.value)
-            elif field == _BY_NAME.get(object_class.name) and isinstance(one.value, str):
-                template = object_class.element()
-                setattr(template, field, one.value)
-                dn = self._dn_of(template)
-                entry = None if dn is None else self._entries.find(dn)
-            else:
-                continue
-            found = [entry] if entry is not None and _is_a(entry, object_class) else []
-            return found, filters[:place] + filters[place + 1 :]
-        return self._entries.of_class(object_class.ldap_class), filters
-
-    def _sorted(
-        self, object_class: ObjectClass, entries: list[Entry], names: Sequence[str], order: Sequence[SortOrder]
-    ) -> list[Entry]:
-        by_guid = {guid_of(entry): entry for entry in entries}
-        objects = [self._lenient(object_class, entry, object_class.attributes) for entry in entries]
-        sort_objects(objects, names, order)
-        return [by_guid[obj.identifier] for obj in objects]
-
-    def _locate(self, object_class: ObjectClass, obj: DirectoryObject) -> Entry:
-        """Return the entry of an element (3.1.6.2, 3.1.6.7).
-
-        It is found by GUID, otherwise by FullPath or DirectoryPath, otherwise by the element's
-        name.
-        """
-        entry = self._entries.get(obj.identifier)
-        paths: list[str | None] = [getattr(obj, "full_path", None)]
-        if isinstance(obj, Queue):
-            paths.append(obj.directory_path.removeprefix("LDAP://"))
-        paths.append(self._dn_of(obj))
-        for path in paths:
-            if entry is None and path:
-                entry = self._entries.find(path)
-        if entry is None and isinstance(obj, User) and obj.security_identifier:
-            users = self._entries.of_class("user")
-            entry = next((user for user in users if user["objectSid"] == [obj.security_identifier]), None)
-        if entry is None or not _is_a(entry, object_class):
-            raise Refused(DirectoryOperationResult.OBJECT_NOT_FOUND)
-        return entry
-
-    def _dn_of(self, obj: DirectoryObject) -> str | None:
-        """Return the name an object must have (MS-MQDSSM 2.2.1); None if its parts are unset."""
-        match obj:
-            case Queue(pathname=pathname):
-                try:
-                    return self._naming.queue(pathname)
-                except ValueError:
-                    return None
-            case QueueManager(computer_name=name) if name:
-                return self._naming.queue_manager(name)
-            case Site(name=name) if name:
-                return self._naming.site(name)
-            case RoutingLink():
-                return self._naming.routing_link(obj.site1_identifier, obj.site2_identifier)
-            case Enterprise():
-                return self._naming.enterprise
-        return None
-
     # Answering
     # ------------------------------------------------------------------------------------------
 
@@ -783,51 +647,7 @@ class EmbeddedDirectory:
             return DirectoryOperationResult.OBJECT_ALREADY_EXISTS, None
         except (ValueError, TypeError, LookupError, RemoteProtocolError, IllegalFormatname) as error:
             _LOG.warning("directory operation failed: %s", error)
-            return _GENERIC_ERROR, None
-
-
-def _class_of(obj: DirectoryObject, *allowed: ObjectClass) -> ObjectClass:
-    """Return the row of the schema for an element.
-
-    An element that the directory does not store is a GenericError (3.1.6.1, 3.1.6.7).
-    """
-    found = next((one for one in allowed if one.element is type(obj)), None)
-    if found is None or (isinstance(obj, Queue) and obj.queue_type is not QueueType.PUBLIC):
-        # 3.1.6.20.2: only public queues are stored.
-        raise Refused(_GENERIC_ERROR)
-    return found
-
-
-def _listed(object_class: ObjectClass, names: Sequence[str] | None) -> list[Attribute]:
-    """Return the rows of the listed attributes; all if there is no list.
-
-    By 3.1.6.20 some attributes are a GenericError. Other attributes of the element that the
-    directory lacks are ignored. A name that the element does not have is the caller's mistake.
-    """
-    if names is None:
-        return list(object_class.attributes)
-    wanted = {plain_name(name) for name in names}
-    if wanted & {plain_name(name) for name in object_class.unsupported}:
-        raise Refused(_GENERIC_ERROR)
-    fields = {field_of(object_class.element, name) for name in names}
-    return [row for row in object_class.attributes if row.field in fields]
-
-
-def _readable(
-    object_type: str, filters: Sequence[AttributeFilter] | None, attributes: Sequence[str] | None
-) -> tuple[ObjectClass, list[Attribute]]:
-    object_class = CLASSES.get(object_type)
-    if object_class is None:
-        raise Refused(_GENERIC_ERROR)
-    # The document ignores an expression on an attribute that LDAP cannot search for, such as
-    # ComputerName, and would return any object. Here every expression is applied (MS-MQDMPR
-    # 3.1.7.1.20).
-    _listed(object_class, [one.name for one in filters or ()])
-    return object_class, _listed(object_class, attributes)
-
-
-def _is_a(entry: Entry, object_class: ObjectClass) -> bool:
-    return text_of(entry, "objectClass") == object_class.ldap_class
+            return GENERIC_ERROR, None
 
 
 def _is_populated(value: object) -> bool:
@@ -837,4 +657,4 @@ def _is_populated(value: object) -> bool:
 def _check_values(obj: DirectoryObject) -> None:
     """Check the values of a site link (MS-MQDMPR 3.1.1.8)."""
     if isinstance(obj, RoutingLink) and obj.actual_cost not in ROUTING_LINK_COST:
-        raise Refused(_GENERIC_ERROR)
+        raise Refused(GENERIC_ERROR)

@@ -263,5 +263,5 @@ def disk_full() -> InsufficientResources:
     """Return the error for a recoverable send while the store refuses sends."""
     return InsufficientResources(
         "the disk of the data directory is full: recoverable messages are refused until there is room; receiving "
-        "goes on"
+        "continues"
     )

@@ -101,7 +101,7 @@ class Examiner:
         if result is DirectoryOperationResult.OBJECT_NOT_FOUND:
             raise PublicKeyNotFound(f"the directory has no queue manager {identifier}")
         if result is not DirectoryOperationResult.SUCCESS or not isinstance(found, QueueManager):
-            raise NoDs(f"the directory does not tell the keys of queue manager {identifier}: {result.name}")
+            raise NoDs(f"the directory did not return the keys of queue manager {identifier}: {result.name}")
         try:
             return MqdsPublicKeys.unpack(found.public_encryption_key_list)
         except RemoteProtocolError as error:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 _MEBIBYTE: Final = 1 << 20
 # Not in the specification: bytes of packets, and of the objects around them.
 MAX_HELD: Final = 1024 * _MEBIBYTE
-# What a locked message takes besides its packet. Small messages would otherwise be many for the
-# limit, and the end of a transaction, which releases all of them at once, would take long.
+# What a locked message takes besides its packet. It also limits the number of small messages,
+# because the end of a transaction releases all of its messages at once.
 HELD_OVERHEAD: Final = 384
 
 
@@ -53,9 +53,9 @@ class HeldMemory:
     def refusal(self, holder: bytes) -> InsufficientResources:
         """Return the error for a user who has too much locked."""
         return InsufficientResources(
-            f"messages of {self.used(holder) // _MEBIBYTE} MiB are received and not acknowledged, or in open "
-            f"transactions, of this user, limit {self.limit // _MEBIBYTE} MiB: acknowledge messages or give them "
-            "back, and end transactions"
+            f"this user holds {self.used(holder) // _MEBIBYTE} MiB of messages, received and not acknowledged or "
+            f"in open transactions, limit {self.limit // _MEBIBYTE} MiB: acknowledge messages or give them back, "
+            "and end transactions"
         )
 
     def hold(self, position: MessagePosition, holder: bytes) -> None:

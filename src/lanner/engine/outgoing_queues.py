@@ -127,7 +127,7 @@ class OutgoingQueues:
             # deleted in between.
             found = self._names.read_queue(name.identifier)
             if found is None:
-                raise QueueNotFound(f"{name}: the directory no longer tells of this queue")
+                raise QueueNotFound(f"{name}: the directory no longer has this queue")
             queue.base_priority = found.base_priority
         if isinstance(name, PrivateFormatName) and self._registry.is_own(name.queue_manager_identifier):
             raise self._registry.no_queue(name)
@@ -191,7 +191,7 @@ class OutgoingQueues:
     def _too_many(self, name: FormatName) -> InsufficientResources:
         self._report_full()
         count = self._registry.count_for_others
-        text = f"{name}: there are {count} outgoing queues already that other computers had made"
+        text = f"{name}: there are {count} outgoing queues already that other computers have caused"
         now = self._clocks.monotonic()
         if now >= self._complaint_due:
             self._complaint_due = now + _COMPLAINT_INTERVAL

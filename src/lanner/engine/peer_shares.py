@@ -14,11 +14,12 @@ one sender could therefore use it up for all others.
   sender keeps them.
 
 A peer is an address. A message is charged to the address that first delivered a message of the same
-source (SourceQueueManager), because the packet holds nothing else to go by when it leaves. An
-acknowledgment from this queue manager is charged like the message that it answers. The sums per
-queue and source are rows of the store, written together with recoverable messages. Removals are
-written with the next such message, or at shutdown, so after a crash a sum may be too high. It is
-corrected at startup, if it exceeds the size of the queue, and whenever the queue is empty.
+source (SourceQueueManager): when the message leaves, its packet still names the source, but not the
+address. An acknowledgment from this queue manager is charged like the message that it answers. The
+sums per queue and source are rows of the store, written together with recoverable messages.
+Removals are written with the next such message, or at shutdown, so after a crash a sum may be too
+high. It is corrected at startup, if it exceeds the size of the queue, and whenever the queue is
+empty.
 """
 
 from __future__ import annotations
@@ -201,7 +202,7 @@ class PeerShares:
         self._charge()
         return (
             f"messages of {self._peer.name} take {self._peer.size} bytes, {self._peer.express} of them in memory, "
-            "and no more is taken from it for now (quota.peer_share, quota.strangers_share)"
+            "and no more is accepted from it for now (quota.peer_share, quota.strangers_share)"
         )
 
     def _named(self, name: str) -> _Peer:
@@ -357,7 +358,7 @@ def _all_sources_of(peer: str) -> bytes:
 def _part(limit: float, share: float) -> float:
     """Return the bytes of a share.
 
-    A share of the whole limit never applies: the limit itself does.
+    It is infinite for a share of 1: then only the limit itself applies.
     """
     return math.inf if share >= 1 else limit * share
 

@@ -318,7 +318,7 @@ class Queues:
         if is_published and not skip_directory:
             result = self._directory.delete_directory_object(queue, identity=identity)
             if result is not DirectoryOperationResult.SUCCESS:
-                raise _directory_error(result, f"queue {queue.pathname} is gone here but not in the directory")
+                raise _directory_error(result, f"queue {queue.pathname} was deleted here but not in the directory")
 
     def delete_one(self, queue: Queue) -> None:
         """Delete one queue with its messages, but not its journal and subqueues."""

@@ -91,7 +91,7 @@ def migrate(engine: Engine, directory: Path) -> Path | None:
         after = without_anonymous_owner(before)
         changed += is_open_default(before)
         what = "owner and access list are" if is_open_default(before) else "its access list is kept, its owner is"
-        _LOG.info("queue %s belonged to the anonymous: %s now those of profile safe", queue.pathname, what)
+        _LOG.info("queue %s belonged to ANONYMOUS LOGON: %s now those of profile safe", queue.pathname, what)
         try:
             engine.replace_security(queue, after.pack())
         except StatusError as error:
@@ -105,7 +105,7 @@ def migrate(engine: Engine, directory: Path) -> Path | None:
             after=descriptor_text(after),
         )
     _LOG.warning(
-        "%d queues belonged to the anonymous and now belong to the Administrators; %d of them had the old default "
+        "%d queues belonged to ANONYMOUS LOGON and now belong to the Administrators; %d of them had the old default "
         "access list and have the new one, with which others may only send. The old ones are in %s: `lanner queue "
         "access restore` reads it",
         len(owned),

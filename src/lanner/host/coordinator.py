@@ -261,7 +261,7 @@ class Coordinator:
             self._unfinished = Counter(decision.owner for decision in self.decisions())
         if self._unfinished[owner] >= MAX_UNFINISHED:
             raise InsufficientResources(
-                f"{MAX_UNFINISHED} distributed transactions wait for a resource to hear of their commit: "
+                f"{MAX_UNFINISHED} distributed transactions wait until a resource receives their commit: "
                 "`lanner transaction list` shows which"
             )
         self.abandon(transaction)

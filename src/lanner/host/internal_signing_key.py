@@ -20,7 +20,7 @@ def internal_signing_key(engine: Engine, certificates: InternalCertificates, ide
     Takes the lock itself. The creation of a key takes time.
     """
     if identity.is_anonymous:
-        raise NoInternalUserCert(f"{identity.name} is nobody: there is no internal certificate for it")
+        raise NoInternalUserCert(f"{identity.name} has no account, so there is no internal certificate for it")
     made = certificates.find_or_create(str(identity.sid), identity.name, dt.datetime.now(dt.UTC))
     with engine.store.lock:
         engine.register_certificate(identity, made.certificate, is_internal=True)

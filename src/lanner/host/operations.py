@@ -7,6 +7,7 @@ in the process of the queue manager and through the service.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
@@ -157,7 +158,16 @@ class Operations:
         """Return the owner and the access list of a queue."""
         queue = self._listed(name)
         self.engine.check_queue_access(queue, self.identity, QueueAccess.GET_QUEUE_PERMISSIONS)
-        return AccessList.of(_descriptor_of(queue), self.engine.settings.accounts)
+        return AccessList.of(_descriptor_of(queue), self.engine.settings.accounts, self._own_rights(queue))
+
+    def _own_rights(self, queue: Queue) -> int:
+        """Return the mask of the rights that the caller has on a queue."""
+        held = 0
+        for right in QueueAccess:
+            with contextlib.suppress(AccessDenied):
+                self.engine.check_queue_access(queue, self.identity, right)
+                held |= right
+        return held
 
     def read_change(self, name: FormatName, change: AccessChange) -> AccessChange:
         """Parse the text of a change without the store's lock.
@@ -200,7 +210,7 @@ class Operations:
         """Return a queue that has an access list of its own. Raises IllegalOperation."""
         queue = self.engine.require_queue(name)
         if queue.parent:
-            raise IllegalOperation(f"{queue.pathname} has no access list: that of its queue counts")
+            raise IllegalOperation(f"{queue.pathname} has no access list of its own: that of its queue applies")
         if isinstance(queue, OutgoingQueue) or queue.is_system:
             raise IllegalOperation(f"{queue.pathname} has no access list: it belongs to the queue manager")
         return queue
@@ -488,14 +498,14 @@ class Operations:
             return error
         what = f"message {lookup_id:#x} of queue {held.queue.pathname}"
         if held.transaction is None:
-            return type(error)(f"{what} is being received by another reader: it is gone, or back, when that has ended")
+            return type(error)(f"{what} is being received by another reader: it is removed or returned when that ends")
         if transaction is not None and held.transaction is transaction:
             kinds = (one.operation_type for one in transaction.transactional_operations if one.message_position is held)
             done = "moved" if next(kinds, None) is OperationType.MOVE else "received"
             return type(error)(f"{what} is held by this transaction, {transaction.identifier}, which has {done} it")
         return type(error)(
             f"{what} is held by transaction {held.transaction.identifier}: "
-            "it is gone when that commits, and back when that aborts"
+            "it is removed when that commits, and returned when that aborts"
         )
 
     def undo_receive(self, positions: Iterable[MessagePosition]) -> None:

@@ -9,7 +9,7 @@ stays in the queue, and a message whose reader disappears in between returns to 
     change = read.take()               # the second step
     await read.taken(change)           # durable; cancelled, the message is back in its place
 
-A wait ends with a message, at its time-out, or with its handle, its cursor or its transaction.
+A wait ends when a message arrives, at its time-out, or when its handle, cursor or transaction ends.
 """
 
 from __future__ import annotations
@@ -286,7 +286,7 @@ class Read:
         with self._engine.store.lock:
             waiting = self._waiting
             if waiting is not None and waiting.is_waiting:
-                self._engine.stop_waiting_read(waiting, OperationCancelled("the wait was given up"))
+                self._engine.stop_waiting_read(waiting, OperationCancelled("the wait was cancelled"))
         self.give_back()
 
     def give_back(self) -> None:

@@ -36,8 +36,8 @@ class Turns:
     def spend(self, user: str, seconds: float) -> None:
         """Count time of a user.
 
-        It counts until a turn ends in which someone has to wait: while nobody has to, it does not
-        matter how long a turn is.
+        The count continues over turns in which no user has to wait, because their length does not
+        matter. It is reset at the end of a turn in which some user had to wait.
         """
         if len(self._spent) >= _MAX_USERS:
             self._spent.clear()

@@ -78,7 +78,7 @@ def wake(ended: asyncio.Future[None], user: bytes, size: int) -> None:
 async def turn(user: bytes) -> None:
     """Wait until the next slice of a user's long work may run.
 
-    There is one slice in a turn of the event loop, whoever it is for.
+    There is one slice in a turn of the event loop, for all users together.
     """
     begun = asyncio.get_running_loop().create_future()
     wake(begun, user, _OCTETS)

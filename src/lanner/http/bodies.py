@@ -34,7 +34,7 @@ class Budget:
     def add(self, peer: str, size: int) -> None:
         """Add the octets of an address. Raises HTTPException if there is no room for them."""
         if self.used + size > MAX_IN_ALL or self.by_peer.get(peer, 0) + size > MAX_OF_PEER:
-            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "too much is asked for at a time: try again later")
+            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests at a time: try again later")
         self.used += size
         self.by_peer[peer] = self.by_peer.get(peer, 0) + size
 

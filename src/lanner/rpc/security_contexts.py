@@ -241,7 +241,7 @@ class SecurityContexts:
         context = self._contexts.get(trailer.auth_context_id)
         if context is None or context.is_complete or context.is_invalid:
             # So a client cannot try one password after the other.
-            raise RemoteProtocolError("rpc_auth_3, and nothing to complete")
+            raise RemoteProtocolError("rpc_auth_3 without an authentication to complete")
         self._check(context, trailer)
         # The first call that uses the context reports a failure.
         try:
@@ -288,7 +288,7 @@ class SecurityContexts:
                 # Most levels are processed as themselves.
                 or (found.level != level and found.level != _processed_as(level))
             ):
-                raise Refused(FaultStatus.ACCESS_DENIED, "a security context that is not there", context_id=context_id)
+                raise Refused(FaultStatus.ACCESS_DENIED, "an unknown security context", context_id=context_id)
         if found is None:
             return None
         if found.is_invalid:
@@ -299,8 +299,7 @@ class SecurityContexts:
 
     def verified(self, security: SecurityContext, pdu: bytes, auth_length: int, context_id: int, start: int) -> bytes:
         """Return the stub of a signed fragment, decrypted and without padding."""
-        token_start = len(pdu) - auth_length
-        where = token_start - SEC_TRAILER_SIZE
+        where = len(pdu) - auth_length - SEC_TRAILER_SIZE
         if where < start:
             raise RemoteProtocolError(f"auth_length {auth_length}")
         pad = pdu[where + 2]
@@ -310,13 +309,7 @@ class SecurityContexts:
             # MS-RPCE 3.3.1.5.2.2: at level connect the token has no meaning.
             return pdu[start : where - pad]
         try:
-            stub = security.context.unprotect(
-                pdu[:start],
-                pdu[start:where],
-                pdu[where:token_start],
-                pdu[token_start:],
-                header_signing=self.header_signing,
-            )
+            stub = security.context.unprotect(pdu, start, where, header_signing=self.header_signing)
         except SecurityError as error:
             raise Refused(FaultStatus.SEC_PKG_ERROR, f"signature: {error}", context_id=context_id) from error
         return stub[: len(stub) - pad] if pad else stub

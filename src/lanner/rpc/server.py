@@ -96,6 +96,8 @@ class WhenDurable:
 
     change: Change
     results: Mapping[str, Value]
+    # Called instead of an answer if the client has abandoned the call, or has disconnected.
+    undo: Callable[[], object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -459,7 +461,7 @@ class RpcServer:
     def _make_room(self, stranger: ServerSocket | None) -> bool:
         """Close a connection that has not logged on, to make room for a new one."""
         if stranger is not None:
-            self._hang_up(stranger, "there are as many connections as there may be, and nobody has logged on")
+            self._hang_up(stranger, "the limit of connections is reached, and this one has not logged on")
         return stranger is not None
 
     def _hang_up(self, connection: ServerSocket, reason: str) -> None:
@@ -511,7 +513,7 @@ class RpcServer:
             if unsent <= most:
                 return
             del self.choked[oldest]
-            self._hang_up(oldest, f"{unsent} bytes of answers that nobody takes")
+            self._hang_up(oldest, f"{unsent} bytes of answers that clients do not read")
             unsent -= size
 
     def forget(self, connection: ServerSocket) -> None:
@@ -563,13 +565,16 @@ class RpcServer:
         call: ServerCall, answer: PendingAnswer, answered: Callable[[], object], error: BaseException | None
     ) -> None:
         connection = call.connection
-        try:
-            stub = answer.stub(error)
-        except Exception:  # noqa: BLE001 (logged, and the caller gets a fault)
-            log_of_peer(_LOG, logging.ERROR, "failed", connection.peer, "%r failed", call, exc_info=True)
-            connection.fault(call, FaultStatus.NCA_FAULT_UNSPEC)
+        if answer.pending.undo is not None and error is None and not connection.awaits(call):
+            answer.pending.undo()
         else:
-            connection.respond(call, stub)
+            try:
+                stub = answer.stub(error)
+            except Exception:  # noqa: BLE001 (logged, and the caller gets a fault)
+                log_of_peer(_LOG, logging.ERROR, "failed", connection.peer, "%r failed", call, exc_info=True)
+                connection.fault(call, FaultStatus.NCA_FAULT_UNSPEC)
+            else:
+                connection.respond(call, stub)
         answered()
 
     def _wait_for(self, call: ServerCall, answer: Awaitable[bytes]) -> asyncio.Task[None]:

@@ -78,7 +78,7 @@ def _key_of(certificate: bytes) -> RsaPublicKey:
 def _as_key(certificate: bytes) -> MqdsPublicKey:
     key = _key_of(certificate)
     if key.bit_length % 8:
-        raise RemoteProtocolError(f"RSA key of {key.bit_length} bits: whole octets expected")
+        raise RemoteProtocolError(f"RSA key of {key.bit_length} bits: a multiple of 8 expected")
     return MqdsPublicKey(ProviderType.PROV_RSA_FULL, "", key.pack())
 
 

@@ -62,7 +62,7 @@ class LogLines:
         if left_out is None:
             return
         if left_out:
-            text += " (%d more of this kind from there were left out)"
+            text += " (%d more lines of this kind from this peer were left out)"
             arguments += (left_out,)
         logger.log(level, text, *arguments, exc_info=exc_info, stacklevel=2)
 

@@ -142,7 +142,7 @@ class Logons:
             logging.WARNING,
             "refused logon",
             attempt.address_key[0],
-            "%s: %s: %r is refused without a look at the password: %s",
+            "%s: %s: %r is refused without checking the password: %s",
             attempt.address,
             attempt.protocol,
             attempt.account,

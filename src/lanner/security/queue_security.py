@@ -98,7 +98,7 @@ def check_rights(descriptor: SecurityDescriptor, kind: Guarded) -> None:
 
 
 def check_owner(owner: Sid | None) -> None:
-    """Raise InvalidOwner for an owner that many callers, or all, would pass for."""
+    """Raise InvalidOwner for an owner whose rights many callers, or all, would have."""
     if owner in NO_OWNERS:
         raise InvalidOwner(f"{owner} cannot own a queue: an owner may change its access list")
 

@@ -291,7 +291,7 @@ def verify(
                 return level
     except InputTooLong as error:
         raise Refusal.bad_signature(str(error)) from None
-    raise Refusal.bad_signature("the signature does not fit the message")
+    raise Refusal.bad_signature("the signature does not match the message")
 
 
 def _covers_destination(message: Message, level: AuthenticationLevel) -> bool:

@@ -5,19 +5,19 @@ No document contains a password or a password hash.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from lanner.model.errors import IllegalUser, InvalidParameter
 from lanner.security.roles import Role
 from lanner.security.users import UserError, is_sid, role_from_elsewhere
+from lanner.services.request_fields import Request, text_of
 
 if TYPE_CHECKING:
     from lanner.security.identity import Identity
     from lanner.security.users import Account, UserFile
 
 Document = dict[str, Any]
-Request = Mapping[str, Any]
 
 # Requests that change an account.
 ORDERS: Final = frozenset({"add user", "set user", "remove user"})
@@ -63,7 +63,7 @@ class AccountDocuments:
         raise IllegalUser(f"there is no user {name}")
 
     def _add(self, identity: Identity, request: Request) -> Document:
-        name, password = _text(request, "name"), _text(request, "password")
+        name, password = text_of(request, "name"), text_of(request, "password")
         try:
             self._users.check_password(name, password)
             self._users.changed_by(identity).add(name, password, role=_role(request) or Role.USER)
@@ -72,14 +72,14 @@ class AccountDocuments:
         return self._find(name)
 
     def _set(self, identity: Identity, request: Request) -> Document:
-        name, role = _text(request, "name"), _role(request)
+        name, role = text_of(request, "name"), _role(request)
         if is_sid(name):
             return self._set_from_elsewhere(identity, name, role, request)
         self._find(name)
         try:
             if request.get("password") is not None:
-                self._users.check_password(name, _text(request, "password"))
-                self._users.changed_by(identity).set_password(name, _text(request, "password"))
+                self._users.check_password(name, text_of(request, "password"))
+                self._users.changed_by(identity).set_password(name, text_of(request, "password"))
             if role is not None and role is not self._users.role(name):
                 self._users.changed_by(identity).set_role(name, role)
         except UserError as error:
@@ -100,7 +100,7 @@ class AccountDocuments:
         return role_from_elsewhere(sid, role)
 
     def _remove(self, identity: Identity, request: Request) -> None:
-        name = _text(request, "name")
+        name = text_of(request, "name")
         self._find(name)
         self._users.changed_by(identity).remove(name)
 
@@ -111,10 +111,3 @@ def _role(request: Request) -> Role | None:
         return None if value is None else Role(value)
     except ValueError:
         raise InvalidParameter(f"role {value!r}: one of {', '.join(Role)}") from None
-
-
-def _text(request: Request, key: str) -> str:
-    value = request.get(key)
-    if not isinstance(value, str):
-        raise InvalidParameter(f"a request needs the text `{key}`")
-    return value

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from lanner.directory.topology import Signer, survey
+from lanner.directory.topology import Signer, signers
+from lanner.host.long_reads import read_apart
 from lanner.model.errors import GenericError, IllegalUser, InvalidParameter
 from lanner.security.identity import Identity
+from lanner.services.request_fields import Request, text_of
 from lanner.wire.sid import Sid
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
 
 Document = dict[str, Any]
-Request = Mapping[str, Any]
 
 
 class CertificateDocuments:
@@ -26,7 +27,8 @@ class CertificateDocuments:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.questions: dict[str, Callable[[Identity, Request], object]] = {"certificates": self._list}
+        # Handlers that read all of the directory; the store's lock is not held.
+        self.slow_questions: dict[str, Callable[[Identity, Request], object]] = {"certificates": self._list}
         self.orders: dict[str, Callable[[Identity, Request], object]] = {
             "register certificate": self._register,
             "remove certificate": self._remove,
@@ -37,7 +39,8 @@ class CertificateDocuments:
         return [self._document(signer, one) for signer, one in self._found()]
 
     def _found(self) -> list[tuple[Signer, bytes]]:
-        return [(signer, one) for signer in survey(self._engine.directory).signers for one in signer.certificates]
+        with read_apart(self._engine) as directory:
+            return [(signer, one) for signer in signers(directory) for one in signer.certificates]
 
     def _document(self, signer: Signer, octets: bytes) -> Document:
         """Describe a certificate: its owner, subject, issuer and validity."""
@@ -61,8 +64,8 @@ class CertificateDocuments:
         engine = self._engine
         resolve = engine.settings.resolve_identity
         try:
-            certificate = x509.load_pem_x509_certificate(_text(request, "certificate").encode())
-            sid = _text(request, "sid") if "sid" in request else None
+            certificate = x509.load_pem_x509_certificate(text_of(request, "certificate").encode())
+            sid = text_of(request, "sid") if "sid" in request else None
             owner = identity if sid is None else resolve and resolve(Sid.parse(sid))
         except ValueError as error:
             raise InvalidParameter(str(error)) from None
@@ -73,7 +76,7 @@ class CertificateDocuments:
 
     def _remove(self, identity: Identity, request: Request) -> Document:
         """Remove a certificate by its fingerprint or an unambiguous prefix of it."""
-        wanted = _text(request, "sha256").lower().replace(":", "")
+        wanted = text_of(request, "sha256").lower().replace(":", "")
         found = [
             (signer, octets, document)
             for signer, octets in self._found()
@@ -88,10 +91,3 @@ class CertificateDocuments:
             raise GenericError(f"the directory did not remove the certificate of {document['user']}")
         self._engine.audit.done("remove certificate", identity, user=document["user"], sha256=document["sha256"])
         return document
-
-
-def _text(request: Request, key: str) -> str:
-    value = request.get(key)
-    if not isinstance(value, str):
-        raise InvalidParameter(f"a request needs the text `{key}`")
-    return value

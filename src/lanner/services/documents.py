@@ -22,6 +22,7 @@ from uuid import UUID
 
 from lanner.directory import AttributeFilter, Operator
 from lanner.directory.topology import TopologyError, survey
+from lanner.host.long_reads import read_apart
 from lanner.model.directory_objects import QueueManager
 from lanner.model.errors import InvalidParameter, StatusError
 from lanner.security.keys import best_key_bits
@@ -36,6 +37,7 @@ from lanner.services.oldest import oldest_message
 from lanner.services.outgoing_documents import PROGRESS, outgoing_document, values_of
 from lanner.services.outgoing_queues import transfer_info
 from lanner.services.peer_documents import PeerDocuments
+from lanner.services.request_fields import Request, text_of, texts_of
 from lanner.services.session_documents import SessionDocuments
 from lanner.services.transaction_documents import TransactionDocuments
 from lanner.services.user_documents import UserDocuments
@@ -56,7 +58,6 @@ if TYPE_CHECKING:
 # few queue managers have an enterprise to describe.
 
 Document = dict[str, Any]
-Request = Mapping[str, Any]
 _Handler = Callable[["Identity", Request], object]
 
 
@@ -100,13 +101,11 @@ class Documents:
         self._management = ManagementEvents(engine, changes, transfer)
         certificates = CertificateDocuments(engine)
         self._questions: dict[str, _Handler] = {
-            **certificates.questions,
             "status": self._status,
             "queues": self._queues,
             "outgoing": self._outgoing,
             "peer": self._peer,
             "peers": self._peers,
-            "directory": self._directory,
             "transactions": self._transactions,
             "sessions": lambda _identity, _request: self._sessions.describe(),
         }
@@ -122,16 +121,20 @@ class Documents:
             "commit transaction": partial(self._end_transaction, is_commit=True),
             "abort transaction": partial(self._end_transaction, is_commit=False),
         }
-        # These handlers do disk I/O and do not hold the store's lock.
+        # These handlers do disk I/O or read all of the directory, without the store's lock.
         self._slow: dict[str, _Handler] = {
             "checkpoint": lambda _identity, _request: engine.store.checkpoint_everything(),
             "examine": self._examine,
             "events": lambda _identity, request: EventDocuments(engine).read(request),
             "oldest message": lambda _identity, _request: oldest_message(engine),
+            "directory": self._directory,
+            **certificates.slow_questions,
             **users.slow,
             **(others or {}),
         }
-        self._slow_questions = frozenset({"examine", "events", "oldest message", *(others or {})} - ORDERS)
+        self._slow_questions = frozenset(
+            {"examine", "events", "oldest message", "directory", *certificates.slow_questions, *(others or {})} - ORDERS
+        )
         # The actions of MS-MQMR 3.1.4.2.
         self._actions = {"pause": "PAUSE", "resume": "RESUME", "resend": "EOD_RESEND"}
         self._of_operators = OPERATIONS | self._actions.keys()
@@ -164,9 +167,9 @@ class Documents:
         """Return the document that answers a request, and the change that must be durable first."""
         if not isinstance(request, Mapping):
             raise InvalidParameter("a request is an object with a member `request`")
-        name = _text(request, "request")
+        name = text_of(request, "request")
         if name in self._actions:
-            queue = parse(_text(request, "queue"))
+            queue = parse(text_of(request, "queue"))
             return None, self._management.queue_action(identity, queue, self._actions[name])
         handler = self._of_users.get(name) or self._questions.get(name) or self._orders.get(name)
         if handler is None:
@@ -207,7 +210,7 @@ class Documents:
         from lanner.services.examination import examine_files, examine_store
         from lanner.services.service_examination import examine_service
 
-        where, data = _text(request, "where"), self._about().get("data")
+        where, data = text_of(request, "where"), self._about().get("data")
         findings = list(examine_files(Path(data))) if request.get("files") is True and data is not None else []
         engine = self._engine
         with engine.store.lock:
@@ -270,7 +273,7 @@ class Documents:
     def _peer(self, identity: Identity, request: Request) -> object:
         """Describe another computer, whose addresses the client has resolved."""
         del identity
-        name, addresses = _text(request, "name"), _texts(request, "addresses")
+        name, addresses = text_of(request, "name"), texts_of(request, "addresses")
         known = self._in_directory(name)
         hops = {format_address(address) for address in addresses}
         return {
@@ -293,7 +296,7 @@ class Documents:
 
     def _trust_peer(self, identity: Identity, request: Request) -> object:
         del identity
-        return self._peer_documents.trust(_guid(request), _texts(request, "addresses"))
+        return self._peer_documents.trust(_guid(request), texts_of(request, "addresses"))
 
     def _forget_peer(self, identity: Identity, request: Request) -> object:
         del identity
@@ -327,7 +330,7 @@ class Documents:
         return TransactionDocuments(self._engine).describe()
 
     def _end_transaction(self, identity: Identity, request: Request, *, is_commit: bool) -> object:
-        text = _text(request, "transaction")
+        text = text_of(request, "transaction")
         try:
             transaction = UUID(text)
         except ValueError:
@@ -345,7 +348,8 @@ class Documents:
         del identity, request
         from lanner.directory.enterprise import write_enterprise
 
-        return write_enterprise(survey(self._engine.directory))
+        with read_apart(self._engine) as directory:
+            return write_enterprise(survey(directory))
 
     def _provision(self, identity: Identity, request: Request) -> object:
         """Apply an enterprise document to the directory; return the changes made."""
@@ -360,7 +364,7 @@ class Documents:
 
     def _remove_from_directory(self, identity: Identity, request: Request) -> object:
         del identity
-        kind, names = _text(request, "kind"), _texts(request, "names")
+        kind, names = text_of(request, "kind"), texts_of(request, "names")
         with _told():
             self._engine.remove_from_directory(kind, *names)
         return None
@@ -375,22 +379,8 @@ def _told() -> Iterator[None]:
         raise InvalidParameter(str(error)) from None
 
 
-def _text(request: Request, key: str) -> str:
-    value = request.get(key)
-    if not isinstance(value, str):
-        raise InvalidParameter(f"a request needs the text `{key}`")
-    return value
-
-
-def _texts(request: Request, key: str) -> list[str]:
-    value = request.get(key)
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise InvalidParameter(f"a request needs the list of texts `{key}`")
-    return value
-
-
 def _guid(request: Request) -> UUID:
-    text = _text(request, "guid")
+    text = text_of(request, "guid")
     try:
         return UUID(text)
     except ValueError:

@@ -187,7 +187,7 @@ def _disk(data: Path) -> Finding:
     free = shutil.disk_usage(data).free
     text = f"{size(free)} free on the disk of {data}"
     if free < DISK_FAIL:
-        return _fail("disk", f"{text}: recoverable messages are refused soon", "make room")
+        return _fail("disk", f"{text}: recoverable messages will soon be refused", "make room")
     if free < DISK_WARN:
         return _warn("disk", text, "make room, or set quota.queue_manager_kb below it")
     return _ok("disk", text)
@@ -249,7 +249,7 @@ def _in_doubt(rows: list[dict[str, Any]], where: str) -> Iterator[Finding]:
             yield _warn("transactions", text, advice + "a program that gives its coordinator this resource resolves it")
         elif row["kind"] == "decision":
             is_calm = False
-            text = f"{row['transaction']} is committed, and resources have not heard of it: {names}"
+            text = f"{row['transaction']} is committed, and resources have not received the commit: {names}"
             yield _warn(
                 "transactions", text, advice + "a program that gives the resource, or a table of it, resolves it"
             )

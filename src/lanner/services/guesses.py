@@ -47,7 +47,7 @@ class Guesses:
             del self._wrong[next(iter(self._wrong))]
         self._wrong[peer] = (count, self._clock())
         if count >= MAX_WRONG:
-            text = "%s: asks for open queues that it was not given, and is heard no more for a while"
+            text = "%s: guesses numbers of open queues, and is ignored for a while"
             log_of_peer(_LOG, logging.WARNING, "guesses", peer, text, peer)
 
     def _count(self, peer: str) -> float:

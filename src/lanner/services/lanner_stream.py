@@ -2,8 +2,8 @@
 
 Requests that arrive together are one change of the store. Those of them that must be durable are
 answered together, after one commit and in one frame. No request has a task of its own: a receive
-that waits is a callback. The session (`lanner_session`) owns the open objects, the held messages
-and the receives in progress.
+that waits is a callback. The session (`lanner_session`) owns the open objects; its `reads` are the
+held messages and the receives in progress.
 
 All code here runs in the event loop's thread.
 """
@@ -22,7 +22,8 @@ from lanner.model.errors import GenericError, InvalidParameter, RemoteProtocolEr
 from lanner.rpc.frames import Entry, pack_entry, unpack_entries
 from lanner.security.log_lines import log_of_peer
 from lanner.services import stream_entries as entries
-from lanner.services.lanner_session import MAX_ANSWER, find
+from lanner.services.request_fields import find_open
+from lanner.services.session_reads import MAX_ANSWER
 from lanner.wire import client_packet
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ class LannerStream:
     def _transaction(self, number: int) -> Transaction | None:
         if number in self._not_begun:
             raise self._not_begun[number]
-        return find(self._session.transactions, number, "transaction") if number else None
+        return find_open(self._session.transactions, number, "transaction") if number else None
 
     # Requests
     # ----------------------------------------------------------------------------------------------
@@ -203,7 +204,7 @@ class LannerStream:
         ordinals: list[int] = []
         octets = entry.body[start:]
         try:
-            descriptor = find(session.queues, number, "queue")
+            descriptor = find_open(session.queues, number, "queue")
             transaction = self._transaction(transaction_number)
             is_express_only = session.operations.send_packets(
                 descriptor, octets, entries.MAX_MESSAGES, ordinals, transaction
@@ -269,30 +270,31 @@ class LannerStream:
             self._receive_numbered(entry, request)
             return
         read = session.operations.receive(
-            find(session.queues, request.queue, "queue"),
+            find_open(session.queues, request.queue, "queue"),
             min(request.timeout, INFINITE),
             transaction=self._transaction(request.transaction),
         )
         if not read.is_waiting:
             self._received(entry.number, request, read)
             return
-        session.waiting[request.read] = read
+        session.reads.waiting[request.read] = read
         read.when_over(partial(self._loop.call_soon_threadsafe, self._over, entry.number, request, read))
 
     def _receive_numbered(self, entry: Entry, request: entries.ReceiveRequest) -> None:
         """Receive available messages, each under its own number."""
         session = self._session
-        descriptor, transaction = find(session.queues, request.queue, "queue"), self._transaction(request.transaction)
-        positions = session.receive_ready(request.read, request.most, descriptor, transaction)
+        descriptor = find_open(session.queues, request.queue, "queue")
+        transaction = self._transaction(request.transaction)
+        positions = session.reads.receive_ready(request.read, request.most, descriptor, transaction)
         self._answer(entry.number, entries.DONE, entries.pack_messages(positions))
 
     def _received(self, number: int, request: entries.ReceiveRequest, read: Read) -> None:
-        positions = self._session.hold(request.read, read, request.most)
+        positions = self._session.reads.hold(request.read, read, request.most)
         self._answer(number, entries.DONE, entries.pack_messages(positions))
 
     def _over(self, number: int, request: entries.ReceiveRequest, read: Read) -> None:
         """Deliver the message of a receive whose wait has ended, or return it."""
-        self._session.waiting.pop(request.read, None)
+        self._session.reads.waiting.pop(request.read, None)
         if self._is_closed:
             read.give_back()
             return
@@ -303,16 +305,16 @@ class LannerStream:
             self._answer(number, entries.FAILED, entries.pack_error(error))
 
     def _remove(self, entry: Entry) -> None:
-        refused = self._session.remove(self._reads(entry))
+        refused = self._session.reads.remove(self._reads(entry))
         self._unsynced.append((entry.number, entries.DONE, entries.pack_refused(refused)))
 
     def _give_back(self, entry: Entry) -> None:
-        self._session.give_back(self._reads(entry))
+        self._session.reads.give_back(self._reads(entry))
         self._unsynced.append((entry.number, entries.DONE, b""))
 
     def _confirm(self, entry: Entry) -> None:
         for number in self._reads(entry):
-            self._session.confirm(number)
+            self._session.reads.confirm(number)
 
     def _begin(self, entry: Entry) -> None:
         number, identifier = entries.unpack_begin(entry.body)

@@ -6,12 +6,13 @@ prepared branch no longer belongs to the session, and outlives it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import UUID
 
 from lanner.host.distributed import Answer, Document
-from lanner.model.errors import InvalidHandle, StatusError
+from lanner.model.errors import StatusError
+from lanner.services.request_fields import Request, find_open
 
 if TYPE_CHECKING:
     from lanner.host.change import Change
@@ -20,38 +21,36 @@ if TYPE_CHECKING:
 
 Reply: TypeAlias = tuple[Document, bytes]
 
-Handler: TypeAlias = Callable[["LannerSession", Mapping[str, Any], memoryview], Awaitable[Reply]]
+Handler: TypeAlias = Callable[["LannerSession", Request, memoryview], Awaitable[Reply]]
 
 
-def _handle(session: LannerSession, request: Mapping[str, Any], octets: memoryview) -> Awaitable[Reply]:
+def _handle(session: LannerSession, request: Request, octets: memoryview) -> Awaitable[Reply]:
     del octets
     with session.committer.change() as change:
         answer = session.distributed.answer(request)
     return _later(change, answer)
 
 
-def _begin(session: LannerSession, request: Mapping[str, Any], octets: memoryview) -> Awaitable[Reply]:
+def _begin(session: LannerSession, request: Request, octets: memoryview) -> Awaitable[Reply]:
     reply = _handle(session, request, octets)
     session.coordinated[UUID(request["identifier"])] = None
     return reply
 
 
-def _end(session: LannerSession, request: Mapping[str, Any], octets: memoryview) -> Awaitable[Reply]:
+def _end(session: LannerSession, request: Request, octets: memoryview) -> Awaitable[Reply]:
     reply = _handle(session, request, octets)
     for value in request["transactions"]:
         session.coordinated.pop(UUID(value), None)
     return reply
 
 
-def _prepare(session: LannerSession, request: Mapping[str, Any], octets: memoryview) -> Awaitable[Reply]:
+def _prepare(session: LannerSession, request: Request, octets: memoryview) -> Awaitable[Reply]:
     number = request.get("transaction")
     if number is None:
         # A branch enlisted by a propagation token belongs to no session.
         return _handle(session, request, octets)
     del octets
-    transaction = session.transactions.get(number) if type(number) is int else None
-    if transaction is None:
-        raise InvalidHandle(f"there is no transaction {number!r} on this connection: it has ended")
+    transaction = find_open(session.transactions, number, "transaction")
     with session.committer.change() as change:
         answer = session.distributed.answer(request, transaction)
     session.forget_transaction(request["transaction"], transaction)

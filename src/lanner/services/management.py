@@ -78,7 +78,7 @@ class ManagementService(ServerInterface):
             case MgmtObjectType.MGMT_QUEUE:
                 return self._events.queue_properties(call.identity, _queue_name(subject), a_prop)
             case _:
-                raise InvalidParameter("nothing is told of sessions")
+                raise InvalidParameter("no information about sessions is available")
 
     # R_QMMgmtAction (3.1.4.2)
     # -----------------------------------------------------------------------------------

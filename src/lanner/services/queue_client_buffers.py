@@ -54,7 +54,7 @@ def send_buffer(properties: MessageProperties, uow: UUID | None = None) -> CACTr
     Raises IllegalOperation if a property cannot be carried by the protocol.
     """
     if properties.application_deadletter_queue or properties.soap_header or properties.soap_body:
-        raise IllegalOperation("a dead-letter queue of one's own and SOAP cannot be asked for through MS-MQMP")
+        raise IllegalOperation("an application's own dead-letter queue and SOAP cannot be requested through MS-MQMP")
     if properties.tracing_queue_identifier != GUID_NULL or properties.multiple_destination_signature:
         raise IllegalOperation("a tracing queue and signatures of several destinations cannot be sent through MS-MQMP")
     body, label, extension = bytes(properties.body), properties.label, properties.extension
@@ -299,7 +299,7 @@ def packet_of(buffer: CACTransferBufferV2) -> bytes:
 
 def _given(what: str, pointer: Pointed[T | None] | None) -> T:
     if pointer is None or pointer.value is None:
-        raise RemoteProtocolError(f"{what} is NULL where it was asked for")
+        raise RemoteProtocolError(f"{what} is NULL, although it was requested")
     return pointer.value
 
 

@@ -30,7 +30,7 @@ def check_sender(properties: MessageProperties, descriptor: OpenQueueDescriptor,
         return
     is_own = properties.sender_identifier_type is SenderIdentifierType.SID and claimed == caller.sid.pack()
     if not is_own:
-        raise AccessDenied(f"{descriptor.format_name}: {caller.name} cannot send as somebody else")
+        raise AccessDenied(f"{descriptor.format_name}: {caller.name} cannot send in the name of another account")
 
 
 def name_here(engine: Engine, properties: MessageProperties) -> None:
@@ -45,5 +45,5 @@ def name_here(engine: Engine, properties: MessageProperties) -> None:
 def refusal(status: EnqueueStatus, descriptor: OpenQueueDescriptor) -> StatusError:
     """Return the error for a message that Enqueue Message To An Open Queue refused."""
     if status is EnqueueStatus.TIMED_OUT_IN_TRANSIT:
-        return IOTimeout(f"{descriptor.format_name}: its time was over before it was there")
+        return IOTimeout(f"{descriptor.format_name}: its time ran out before it was in the queue")
     return InsufficientResources(f"{descriptor.format_name}: {status.name}")

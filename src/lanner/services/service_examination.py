@@ -56,7 +56,7 @@ def _conflicts(peers: list[Document]) -> Iterator[Finding]:
                 f"{conflict['address']} claimed to be it, and was refused ({conflict['refused']} times)"
             )
             advice = (
-                f"find out which computer it is: `lanner peer trust {one['guid']} ADDRESS` believes it from there, "
+                f"find out which computer it is: `lanner peer trust {one['guid']} ADDRESS` accepts it from there, "
                 "`lanner peer list` shows all"
             )
             yield Finding("peers", Verdict.WARN, text, advice)

@@ -95,8 +95,8 @@ class SentMessages:
             return []
         unpersisted = self._unpersisted
         lowest = self.recoverable_count - (self.recoverable_count - number & NUMBER_MASK)
-        # The length of the run of ones at the low end of the flags. The receiver saves in order, so
-        # it usually comprises all ones.
+        # The number of consecutive ones at the low end of the flags: usually all of them, because
+        # the receiver saves messages in order.
         run = (~flags & flags + 1).bit_length() - 1
         covered = min(lowest + max(run, 1), self.recoverable_count + 1)
         numbers = range(self._lowest_unpersisted, covered)

@@ -1,4 +1,4 @@
-"""Trust in identities: whether a queue manager identifier is believed from an address.
+"""Trust in identities: whether a queue manager identifier is accepted from an address.
 
 MS-MQQB has no proof of identity. A peer states its identifier in EstablishConnection (2.2.3), and
 can state any. Therefore an identifier is bound to addresses. There are three sources of bindings,

@@ -86,8 +86,8 @@ class TransferSettings:
     max_waiting_bytes_in_total: int = 256 << 20
     max_pings: int = 1000
     max_pings_per_peer: int = 20
-    # Not in the specification, against the same: outgoing queues that are created to forward
-    # messages of others, which may name any destination.
+    # Not in the specification: outgoing queues created to forward messages of others. Those may
+    # name any destination.
     max_queues_for_others: int = 1000
     max_queues_per_peer: int = 100
     # Not in the specification: outgoing queues that a user who is not an administrator may cause

@@ -216,8 +216,8 @@ class TransferListener:
         names = [host.host_names for host in hosts]
 
         async def run() -> None:
-            # Anybody can invent names that take long. Those that had an address do not wait for
-            # them.
+            # A user can invent names whose lookup takes long. Lookups of names that had an address
+            # do not wait for those.
             user = None if all(one in self._answered for one in names) else whose
             try:
                 found = await self._lookups.run(user, partial(self._resolve_hosts, hosts))

@@ -284,8 +284,8 @@ def _load_pin(peer: Peer, path: Path, *, has_authorities: bool) -> bytes:
         )
     if has_authorities and _may_issue(certificate):
         raise TlsSettingsError(
-            f"{setting}: {path} may issue certificates (CA:TRUE), and beside transfer.tls_authorities "
-            "its owner would be an authority too: have one made with `lanner certificate make`"
+            f"{setting}: {path} may issue certificates (CA:TRUE): with transfer.tls_authorities set, "
+            "its owner would be an authority too. Have another one made with `lanner certificate make`"
         )
     return certificate.public_bytes(Encoding.DER)
 
@@ -293,7 +293,7 @@ def _load_pin(peer: Peer, path: Path, *, has_authorities: bool) -> bytes:
 def _may_issue(certificate: x509.Certificate) -> bool:
     """Return whether OpenSSL might accept certificates that this one has signed.
 
-    Only an explicit denial counts as no.
+    Only a certificate that explicitly forbids it counts as unable to.
     """
     try:
         return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca

@@ -96,7 +96,7 @@ def test_idle_connections_to_a_listener_stop_nobody(tmp_path: Path, listener: st
         service.check()
 
 
-def test_whoever_says_nothing_on_1801_makes_room_for_a_peer(tmp_path: Path) -> None:
+def test_a_silent_connection_to_1801_makes_room_for_a_peer(tmp_path: Path) -> None:
     """From many addresses, so that no limit of one address applies."""
     with LimitedService(tmp_path, settings="[transfer]\nmax_connections = 64\n") as service:
         idle = []

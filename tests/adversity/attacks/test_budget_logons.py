@@ -55,7 +55,7 @@ def test_a_logon_that_is_not_finished_in_time_ends_the_connection() -> None:
     run(main())
 
 
-def test_whoever_has_bound_and_does_nothing_goes_after_a_while() -> None:
+def test_a_connection_that_has_bound_and_makes_no_calls_ends() -> None:
     async def main() -> None:
         async with (
             served(Notes(), ServerLimits(idle_timeout=0.2)) as (_, port),

@@ -35,7 +35,7 @@ CUT = struct.pack("<BBHIII", at.VERSION_NUMBER, 0, 0, at.SIGNATURE, SIZE, 0xFFFF
 
 
 def say(connection: socket.socket, data: bytes) -> None:
-    """Say it as far as the other side takes it; it may hang up."""
+    """Send as much as the other side accepts; it may close the connection."""
     connection.settimeout(5)
     with contextlib.suppress(OSError):
         connection.sendall(data)

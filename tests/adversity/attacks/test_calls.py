@@ -182,7 +182,7 @@ def test_all_connections_of_a_user_together_have_so_much_open(monkeypatch: pytes
 
 
 def test_handles_to_send_are_many_and_cost_others_nothing(tmp_path: Path) -> None:
-    """Every user may open the queue to send. Nobody goes through all of its handles for that."""
+    """Every user may open the queue to send. No code path iterates over all of its handles."""
 
     class Untouched(dict[int, OpenQueueDescriptor]):
         def values(self) -> Any:  # noqa: ANN401

@@ -224,7 +224,7 @@ def test_wrong_links_and_tokens_keep_nobody_out(tmp_path: Path) -> None:
             # long is not looked at.
             connection = stack.enter_context(socket.create_connection((place.address, place.port("http")), PATIENCE))
             connection.sendall(f"GET /login?ticket=wrong{number} HTTP/1.1\r\nHost: {place.address}\r\n\r\n".encode())
-        _until(lambda: any("refused without a look" in line for line in place.log))
+        _until(lambda: any("refused without checking" in line for line in place.log))
         with lanner.connect(data=place.data) as manager:
             ticket = manager.log_on_ticket()
         with _client(place) as stranger:

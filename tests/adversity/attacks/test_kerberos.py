@@ -91,7 +91,7 @@ def test_a_principal_without_an_account_is_named_in_the_audit_log(tmp_path: Path
         assert record["who"] == f"mallory@{REALM}"
         assert record["mechanism"] == ("Kerberos" if kind is AuthType.GSS_KERBEROS else "Negotiate")
         assert record["from"].startswith("127.")
-        assert "is nobody here" in record["reason"]
+        assert "has no account here" in record["reason"]
         service.check()
 
 

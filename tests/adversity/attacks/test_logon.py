@@ -138,7 +138,8 @@ def test_the_resolver_of_com_tells_nobody_more_than_that_it_lives(tmp_path: Path
 def test_management_is_not_done_where_others_can_read_it(tmp_path: Path) -> None:
     """An administrator at integrity is refused, and at privacy served.
 
-    So is the rest for a user at connect, which anybody can go on with.
+    Likewise a user's other calls at level connect are refused, because any host on the path could
+    continue the connection.
     """
     machine = {"p_object_format": MgmtObject(MgmtObjectType.MGMT_MACHINE, 0), "lpwsz_action": "TIDY"}
 
@@ -195,7 +196,7 @@ def test_a_dictionary_does_not_get_in(tmp_path: Path) -> None:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
         # A few lines about each kind of thing, and not one for each guess.
-        wrong = [line for line in target.log if "is wrong" in line or "without a look" in line]
+        wrong = [line for line in target.log if "is wrong" in line or "without checking the password" in line]
         assert 1 <= len(wrong) <= 3 * PER_PEER
         assert ADMINISTRATOR.password not in "".join(target.log)
 

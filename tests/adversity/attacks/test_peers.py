@@ -369,7 +369,7 @@ def test_nobody_fixes_the_sequence_of_another_sender(alpha: Served, beta: Served
 
 
 def test_made_up_sequences_displace_none_of_another_sender(alpha: Served) -> None:
-    """A sequence that is forgotten begins anew, so that its messages come twice."""
+    """If a sequence is forgotten, its messages are accepted a second time."""
     to = alpha.create("flooded", transactional=True)
     guid, liar, sequence = uuid.uuid4(), uuid.uuid4(), TxSequenceID(1, int(time.time()))
     address = new_address()
@@ -418,7 +418,7 @@ def test_a_sender_whose_messages_are_taken_for_old_ones_sees_it(alpha: Served) -
 
 
 def test_nothing_is_passed_on_by_a_computer_that_is_no_routing_server(alpha: Served) -> None:
-    """Anybody could have messages sent from here to any host."""
+    """Otherwise any peer could use this computer to send messages to any host."""
     guid, third = uuid.uuid4(), uuid.uuid4()
     before = [one["name"] for one in alpha.manager.outgoing()]
     with alpha.stranger(guid=guid).open() as attacker:
@@ -529,7 +529,7 @@ def test_a_stolen_identifier_is_refused_from_another_address(alpha: Served) -> N
     assert alpha.manager.status()["peer_conflicts"] >= 1
 
 
-def test_whoever_comes_first_does_not_lock_the_owner_out_unseen(start: Callable[..., Served], alpha: Served) -> None:
+def test_a_first_claimant_does_not_lock_the_owner_out_unnoticed(start: Callable[..., Served], alpha: Served) -> None:
     beta = start("GAMMA")
     to = beta.create("orders")
     attacker = beta.stranger(guid=alpha.guid).open()
@@ -549,7 +549,7 @@ def test_whoever_comes_first_does_not_lock_the_owner_out_unseen(start: Callable[
     assert not opens(beta, new_address(), alpha.guid)
 
 
-def test_whoever_comes_first_makes_room_for_the_address_in_the_settings(
+def test_the_first_claimant_makes_room_for_the_address_in_the_settings(
     start: Callable[..., Served], alpha: Served
 ) -> None:
     """A configured address displaces an impostor that came first.

@@ -32,7 +32,7 @@ def runtime(tmp_path: Path) -> Iterator[Runtime]:
 
 
 class _Counted(GuidTable[Transaction]):
-    """The transactions of a queue manager, which counts how often someone goes through them."""
+    """The transactions of a queue manager, which counts how often code iterates over them."""
 
     passes = 0
 
@@ -86,7 +86,7 @@ def test_a_branch_of_another_user_confirms_no_commit(runtime: Runtime) -> None:
     """Whoever knows a transaction's identifier may prepare a branch under its names.
 
     If its commit counted as that of the owner's resource, the decision would be forgotten, and the
-    resource would then hear that the transaction was aborted.
+    resource would then be told that the transaction was aborted.
     """
     engine = runtime.engine
     coordinator, shared = str(coordinator_of(engine).identifier), str(uuid.uuid4())

@@ -152,7 +152,7 @@ def test_messages_of_one_request_name_so_many_queues(runtime: Runtime) -> None:
 
 
 class _Operations(list[TransactionalOperation]):
-    """The operations of a transaction, which count how often someone goes through them."""
+    """The operations of a transaction, which count how often code iterates over them."""
 
     passes = 0
 
@@ -236,7 +236,7 @@ def test_each_queue_of_a_list_counts_as_open(runtime: Runtime, monkeypatch: pyte
 
 
 class _Waiting(dict[WaitingMessageReadOperation, None]):
-    """The waiting reads of a queue, which nobody may go through."""
+    """The waiting reads of a queue, which no code may iterate over."""
 
     def __iter__(self) -> Any:  # noqa: ANN401
         raise AssertionError("somebody looks at all waiting reads")

@@ -286,7 +286,7 @@ async def both(caller: Caller, *, has_messages: bool = True) -> tuple[int, bytes
 
 
 def by_number(status: int) -> str:
-    """Say what a status means where a number is the key: an unknown one is an invalid parameter."""
+    """Return the outcome for a method whose handles are numbers; unknown ones are invalid."""
     return Outcome.NONE if status in _NO_NUMBER else outcome(status)
 
 

@@ -59,7 +59,7 @@ OTHER = UUID(int=7)
 
 
 class Info(ComObject):
-    """A queue info that remembers what it was told."""
+    """A queue info that records its calls."""
 
     interfaces: ClassVar = tables.MSMQ_QUEUE_INFO.interfaces
 
@@ -203,7 +203,7 @@ def test_names_of_parameters_are_their_places() -> None:
 
 
 def test_names_that_all_interfaces_have_differ_in_their_dispids() -> None:
-    """An interface speaks of its own members, IDispatch of those of the default one."""
+    """An interface has the DISPIDs of its own members, IDispatch those of the default interface."""
     new, old = Caller(Info()), Caller(Info(), tables.IMSMQ_QUEUE_INFO)
     assert new.ids("ADsPath")[1] == S_OK
     assert old.ids("ADsPath")[1] == DISP_E_UNKNOWNNAME

@@ -38,7 +38,7 @@ ALL = [
 
 
 class Info(ComObject):
-    """A queue info that remembers what it was told."""
+    """A queue info that records its calls."""
 
     interfaces: ClassVar = tables.MSMQ_QUEUE_INFO.interfaces
 

@@ -38,7 +38,7 @@ def test_a_set_that_stays_the_same_gets_simple_pings() -> None:
     assert pings.next_ping() == SimplePing(7)
 
 
-def test_a_change_is_told_with_the_next_number() -> None:
+def test_a_change_is_reported_with_the_next_number() -> None:
     pings = made(1, 2)
     pings.hold(3)
     pings.let_go(1)
@@ -92,7 +92,7 @@ def test_a_new_set_is_not_told_what_to_drop() -> None:
     assert pings.next_ping() == ComplexPing(0, 1, (2,), ())
 
 
-def test_many_objects_are_told_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_objects_are_reported_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lanner.com.client.pings.MAX_OIDS_PER_PING", 2)
     pings = PingSet()
     for oid in range(5):
@@ -105,7 +105,7 @@ def test_many_objects_are_told_in_parts(monkeypatch: pytest.MonkeyPatch) -> None
     assert told == [0, 1, 2, 3, 4]
 
 
-def test_a_row_of_numbers_that_has_ended_begins_anew_with_a_new_set() -> None:
+def test_sequence_numbers_that_are_used_up_begin_again_with_a_new_set() -> None:
     pings = made(1)
     for number in range(2, 0x10000):
         pings.hold(number) if number % 2 == 0 else pings.let_go(number - 1)

@@ -152,7 +152,7 @@ def test_a_sink_that_is_not_pinged_any_more_is_dropped_by_the_client(server: Alb
 
 
 def test_a_sink_that_never_answers_costs_its_time_and_no_more(server: AlbumServer, computer: Connection) -> None:
-    """A client that means harm: it takes events and says nothing, while others are served."""
+    """A hostile client accepts events and never answers; other clients are served meanwhile."""
     album, other, listener = computer.dispatch(CLSID_ALBUM), computer.dispatch(CLSID_ALBUM), Listener()
     with_events(album, Listener(), IALBUM_EVENTS)
     with_events(other, listener, IALBUM_EVENTS)
@@ -249,7 +249,7 @@ def test_what_a_sink_answers_leads_to_nobody_else(server: AlbumServer, computer:
 def test_sinks_are_called_as_the_account_for_it_where_accounts_are_known(
     server: AlbumServer, computer: Connection, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, has_accounts: bool
 ) -> None:
-    """A client in Python knows none, which its references say: it hears of events all the same."""
+    """A client in Python has no accounts, as its references state, and still receives events."""
     (tmp_path / "client").mkdir()
     accounts = UserFile(tmp_path / "client" / "users.json")
     accounts.add("caller", "Pass-word2")

@@ -356,7 +356,7 @@ class TestCalls:
 
     @pytest.mark.spec("MQAC-2.1-14")
     @pytest.mark.parametrize("opnum", [0, 1, 2, 7, 8, 0xFFFF])
-    def test_an_opnum_out_of_range_is_a_fault_and_the_connection_goes_on(self, tmp_path: Path, opnum: int) -> None:
+    def test_an_opnum_out_of_range_is_a_fault_and_the_connection_continues(self, tmp_path: Path, opnum: int) -> None:
         async def main() -> None:
             async with ToyServer(tmp_path) as server, toy_client(server) as client:
                 (std,) = await client.activate()
@@ -499,7 +499,7 @@ class TestLevels:
         run(main())
 
     def test_the_anonymous_have_no_objects_whatever_their_level(self, tmp_path: Path) -> None:
-        """The keys of a null session are known, so its signatures are nobody's."""
+        """The keys of a null session are public, so its signatures prove nothing."""
 
         async def main() -> None:
             async with (

@@ -1,7 +1,8 @@
 """Small stand-ins for what the parts of the engine get through their constructors.
 
-`FakeStore` keeps messages and tables in dictionaries and knows no batches: what is put is there.
-`World` has the collaborators that nearly every part takes, and makes queues, packets and positions.
+`FakeStore` keeps messages and tables in dictionaries and has no batches: a change is visible at
+once. `World` has the collaborators that nearly every part takes, and makes queues, packets and
+positions.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def test_a_locked_or_missing_message_is_not_found(world: World) -> None:
         world.positions.seek_current(queue, position.lookup_id + 1, peek=True)
 
 
-def test_a_deletion_is_told_and_taken_from_the_totals(world: World) -> None:
+def test_a_deletion_is_reported_and_taken_from_the_totals(world: World) -> None:
     queue = world.queue()
     position = world.put(queue, b"gone")
     told: list[tuple[int, MessageClass]] = []

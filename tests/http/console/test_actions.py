@@ -211,7 +211,7 @@ def test_a_purge_needs_the_name_and_the_count(visit: Visit, manager: lanner.Queu
     expect(button).to_be_disabled()
     # The server checks the name again.
     page.evaluate("document.querySelector('form.confirm').submit()")
-    expect(page.locator(".banner.bad")).to_contain_text("The name does not fit")
+    expect(page.locator(".banner.bad")).to_contain_text("The name does not match")
     assert made.count() == 20
     # More than a tenth has come since the page was made: it is shown anew.
     made.send_many(["more"] * 5)
@@ -225,10 +225,10 @@ def test_a_purge_needs_the_name_and_the_count(visit: Visit, manager: lanner.Queu
 
 
 @pytest.mark.parametrize("transactional", [False, True])
-def test_what_becomes_of_removed_messages_is_told_truly(
+def test_the_page_states_what_becomes_of_removed_messages(
     visit: Visit, manager: lanner.QueueManager, *, transactional: bool
 ) -> None:
-    """Only messages of transactions become dead letters; every sender that asked is told."""
+    """Only transactional messages become dead letters; senders get acknowledgments on request."""
     name = f"told{transactional}"
     made = manager.create_queue(name, transactional=transactional)
 
@@ -357,7 +357,7 @@ def test_dead_letters_are_returned(visit: Visit, manager: lanner.QueueManager) -
         made.send(message)
     page = visit("/deadletters")
     expect(page.locator("tbody tr")).to_have_count(2)
-    expect(page.locator("tbody tr").first).to_contain_text("Nobody received it in time")
+    expect(page.locator("tbody tr").first).to_contain_text("Not received in time")
     page.get_by_label("Select one").check()
     # The button of a row is for that row, whatever is selected.
     page.get_by_role("button", name="Return two…").click()

@@ -230,7 +230,7 @@ SCREENS: dict[str, tuple[str, str]] = {
     "/queue/purge": (f"/queue/purge?name={quote(NAME)}", "This cannot be undone"),
     "/queue/delete": (f"/queue/delete?name={quote(NAME)}", "Delete the queue"),
     "/queue/access": (f"/queue?name={quote(NAME)}&tab=access", "Administrators"),
-    "/deadletters": ("/deadletters", "Nobody received it in time"),
+    "/deadletters": ("/deadletters", "Not received in time"),
     "/outgoing": ("/outgoing", "127.255.255.2"),
     "/settings": ("/settings", "Definitions"),
     "/certificates": ("/certificates", "CN=bob"),

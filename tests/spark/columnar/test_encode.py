@@ -88,7 +88,7 @@ def test_text_becomes_a_body_that_programs_read_as_text() -> None:
     ]
 
 
-def test_times_for_ever() -> None:
+def test_times_forever() -> None:
     [(_, [made])] = encode([{"body": b"", "time_to_reach_queue": INFINITE, "time_to_be_received": INFINITE}])
     assert (made.time_to_reach_queue, made.time_to_be_received) == (INFINITE, INFINITE)
 
@@ -140,7 +140,7 @@ def test_no_rows_are_no_messages() -> None:
         ({"body": b"x", "resp_format_name": "DIRECT=nonsense"}, "q", "row 0: .*nonsense"),
     ],
 )
-def test_what_cannot_be_written_is_told_by_row_and_column(
+def test_what_cannot_be_written_is_reported_by_row_and_column(
     row: dict[str, object], queue: str | None, complaint: str
 ) -> None:
     with pytest.raises(LannerError, match=complaint) as caught:

@@ -61,7 +61,7 @@ def test_without_bodies() -> None:
         ("seq,body", False, "names 'body' and includeBody is false"),
     ],
 )
-def test_what_cannot_be_selected_is_told(columns: str | list[str], include_body: bool, complaint: str) -> None:
+def test_what_cannot_be_selected_is_reported(columns: str | list[str], include_body: bool, complaint: str) -> None:
     with pytest.raises(InvalidParameter, match=complaint):
         RowSchema.select(columns, include_body=include_body)
 

@@ -231,7 +231,7 @@ def test_a_handshake_without_a_call_is_forgotten_with_its_password(
     assert not tokens._unverified
 
 
-def test_nobody_there_is_told(address: str) -> None:
+def test_nobody_there_is_reported(address: str) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -293,7 +293,7 @@ def test_other_addresses_than_loopback_need_tls(certificate: tuple[Path, Path]) 
         FlightSettings(tls_certificate=certificate[0])
 
 
-def test_a_port_that_is_taken_is_told_as_the_system_tells_it(qm: QueueManager, address: str) -> None:
+def test_a_port_that_is_taken_is_reported_as_the_system_tells_it(qm: QueueManager, address: str) -> None:
     second = FlightListener(runtime_of(qm), FlightSettings(port=int(address.rpartition(":")[2])))
     with pytest.raises(OSError, match="in use") as caught:
         asyncio.run(second.start())

@@ -170,7 +170,9 @@ def test_only_those_who_may_read_the_journal_may_read_it(
     exchange(qm)
     alice = connect("alice", "wonder")
     assert alice.queues("*events*") == []
-    with pytest.raises(AccessDenied, match=r"alice may not read system\$;EVENTS: who may peek system\$;JOURNAL may do"):
+    with pytest.raises(
+        AccessDenied, match=r"alice may not read system\$;EVENTS: this takes the right to peek system\$;JOURNAL"
+    ):
         alice.table(EVENTS)
 
 
@@ -198,7 +200,7 @@ def test_a_reader_of_events_keeps_its_place_and_takes_nothing_out(qm: QueueManag
     assert again["start"] == first["start"] == 6
     assert root.forget(EVENTS, "r")
     assert not root.forget(EVENTS, "r")
-    with pytest.raises(InvalidParameter, match="nobody takes anything out"):
+    with pytest.raises(InvalidParameter, match="messages cannot be received"):
         root.acquire(EVENTS, "r")
     with pytest.raises(InvalidParameter, match="start 99: earliest, latest, or a number up to 12"):
         root.acquire(EVENTS, "r", mode="peek", start=99)

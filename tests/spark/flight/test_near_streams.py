@@ -315,7 +315,7 @@ def test_a_slot_grows_with_the_batches(qm: QueueManager, root: FlightQueues, mon
 
 
 def test_no_reader_makes_a_slot_shorter(many: int, root: FlightQueues) -> None:
-    """The queue manager would write where nothing is, and fall."""
+    """Otherwise the queue manager would write beyond the end of the file, and crash."""
     assert root.table("q").num_rows == many
     [reader] = root._idle
     for file in reader._files:
@@ -429,7 +429,7 @@ def test_a_directory_that_is_too_deep_for_a_socket_address_has_one_all_the_same(
         [],
     ],
 )
-def test_whoever_talks_nonsense_is_cut_off_and_others_go_on(
+def test_a_client_that_sends_nonsense_is_disconnected_and_others_continue(
     many: int, root: FlightQueues, listener: FlightListener, packets: list[bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
     near = listener._near

@@ -340,7 +340,7 @@ def test_rows_that_alternate_are_packed_in_groups_and_keep_their_order(monkeypat
         ({"body": [b"x"] * 2, "priority": [1, 9]}, LannerError, "row 1: priority 9"),
     ],
 )
-def test_what_cannot_be_packed_is_told_by_row(
+def test_what_cannot_be_packed_is_reported_by_row(
     monkeypatch: pytest.MonkeyPatch, short: int, columns: dict[str, Any], error: type[Exception], complaint: str
 ) -> None:
     monkeypatch.setattr(packing, "_SHORT", short)

@@ -108,7 +108,7 @@ def test_a_message_that_was_acknowledged_before_the_plan_is_always_in_the_scan(
 ) -> None:
     """This includes a message that is only in the write-ahead log.
 
-    Its sender is told at that point that it is safe.
+    Its sender has the acknowledgment at that point.
     """
     fill(qm, 1)
     queue, stop, sent = qm.open("q"), threading.Event(), [1]
@@ -182,7 +182,7 @@ def test_any_flight_client_may_read_a_ticket_at_either_place(
 
 
 def test_kill_9_in_the_middle_of_a_scan(qm: QueueManager, queues: FlightQueues, served: FlightListener) -> None:
-    """The client goes on where the process ended: every row once.
+    """The client continues where the process ended, and gets every row once.
 
     Another process is started, and LMDB forgets the first.
     """
@@ -234,7 +234,7 @@ def test_the_file_of_a_database_may_grow_while_it_is_read(
     assert (tmp_path / "data" / "data.mdb").stat().st_size > 2 * before
 
 
-def test_queue_managers_go_on_without_reader_processes(
+def test_queue_managers_continue_without_reader_processes(
     qm: QueueManager, queues: FlightQueues, served: FlightListener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where none can be started, the queue manager serves everything itself."""
@@ -271,7 +271,7 @@ def test_a_reader_process_takes_only_tickets_that_its_queue_manager_has_signed(
     for forged in ("", ".", content, f"{content}.{signature[:-4]}AAA=", f"{content[4:]}.{signature}", "grant"):
         with pytest.raises((TicketRefused, InvalidParameter), match="ticket"):
             read(grant=forged)
-    with pytest.raises(TicketRefused, match="did not issue"):
+    with pytest.raises(TicketRefused, match="has not issued"):
         read(grant=Tickets().sealed(grant(queue=1)))
 
 
@@ -298,7 +298,7 @@ def test_tickets_of_another_key_or_another_time_are_refused() -> None:
     ours = Tickets(clock=lambda: now[0])
     text = ours.sealed(grant())
     assert ours.opened(text) == grant(until=1000.0 + LIFE)
-    with pytest.raises(TicketRefused, match="did not issue"):
+    with pytest.raises(TicketRefused, match="has not issued"):
         Tickets(clock=lambda: now[0]).opened(text)
     now[0] += LIFE + 1
     with pytest.raises(TicketRefused, match="which are over"):

@@ -134,7 +134,7 @@ def test_a_lease_that_ran_out_lets_others_receive(
         except SharingViolation:
             assert time.monotonic() < deadline
             time.sleep(0.001)
-    with pytest.raises(LeaseLost, match="somebody else receives"):
+    with pytest.raises(LeaseLost, match="another client receives"):
         root.renew(q, "r", lease["fence"])
     queue.close()
     assert root.renew(q, "r", lease["fence"])["fence"] == lease["fence"], "nobody took over"
@@ -174,7 +174,7 @@ def test_readers_outlive_the_queue_manager(
         listener.close()
 
 
-def test_a_released_reader_goes_on_at_once_where_it_was(qm: QueueManager, root: FlightQueues, q: str) -> None:
+def test_a_released_reader_continues_at_once_where_it_was(qm: QueueManager, root: FlightQueues, q: str) -> None:
     fill(qm, q, 3)
     lease = root.acquire(q, "r")
     root.acknowledge(q, "r", lease["fence"], 1, lease["epoch"])
@@ -193,7 +193,7 @@ def test_a_reader_that_peeks_disturbs_nobody(qm: QueueManager, root: FlightQueue
         root.acknowledge(q, "watcher", lease["fence"] + 1, 1, lease["epoch"])
 
 
-def test_a_forgotten_reader_begins_anew(qm: QueueManager, root: FlightQueues, q: str) -> None:
+def test_a_forgotten_reader_begins_again(qm: QueueManager, root: FlightQueues, q: str) -> None:
     fill(qm, q, 2)
     lease = root.acquire(q, "r", start="latest")
     assert root.forget(q, "r")
@@ -224,7 +224,7 @@ def test_many_messages_are_acknowledged_in_slices(
     assert [message.body_bytes for message in qm.open(q)] == [b"9"]
 
 
-def test_an_acknowledgment_that_ends_halfway_goes_on_from_there(
+def test_an_acknowledgment_that_ends_halfway_continues_from_there(
     qm: QueueManager, root: FlightQueues, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each slice moves the mark behind what it removes, in one commit."""
@@ -322,7 +322,7 @@ def test_numbers_that_were_never_shown_cannot_be_acknowledged(qm: QueueManager, 
 
 
 def test_messages_that_come_while_a_reader_works_are_kept(qm: QueueManager, root: FlightQueues, q: str) -> None:
-    """Senders go on during acknowledgments; every message is read once and none is lost."""
+    """Senders continue during acknowledgments; every message is read once and none is lost."""
     stop = threading.Event()
     sent: list[bytes] = []
 
@@ -389,7 +389,7 @@ def test_peeking_is_not_receiving(qm: QueueManager, connect: Connect, q: str) ->
         ({"lease": 1}, "unknown key 'lease'"),
     ],
 )
-def test_a_bad_request_is_told(root: FlightQueues, q: str, request_: dict[str, object], complaint: str) -> None:
+def test_a_bad_request_is_reported(root: FlightQueues, q: str, request_: dict[str, object], complaint: str) -> None:
     with pytest.raises(InvalidParameter, match=complaint):
         root.act("acquire", **({"queue": q, "reader": "r"} | request_))
     assert root.act("acquire", queue=q, reader="x" * 200, lease_ms=1000)["fence"] == 1

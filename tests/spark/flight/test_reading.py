@@ -370,13 +370,15 @@ def test_a_path_is_enough_for_other_flight_clients(qm: QueueManager, address: st
         ({"after": "x"}, "ticket: after = 'x': a number from 0"),
         ({"columns": "nothing"}, "no column 'nothing'"),
         ({"include_body": "no"}, "include_body = 'no': true or false expected"),
-        ({"upto": 1 << 62}, "numbers reach up to"),
+        ({"upto": 1 << 62}, "the highest number so far is"),
         ({"colums": "all"}, "unknown key 'colums'; the nearest known one is columns"),
         ({"queue": ""}, "queue = '': text expected"),
         ({"epoch": None}, "epoch = None: the epoch of the numbers expected"),
     ],
 )
-def test_a_bad_ticket_is_told(qm: QueueManager, root: FlightQueues, change: dict[str, object], complaint: str) -> None:
+def test_a_bad_ticket_is_reported(
+    qm: QueueManager, root: FlightQueues, change: dict[str, object], complaint: str
+) -> None:
     qm.create_queue("q")
     [partition] = root.plan("q").partitions
     ticket = json.loads(partition.ticket) | change
@@ -385,7 +387,7 @@ def test_a_bad_ticket_is_told(qm: QueueManager, root: FlightQueues, change: dict
 
 
 @pytest.mark.parametrize("ticket", [b"\xff", b"[1]", b"{", b"x" * ((1 << 20) + 1), b"[" * 100_000])
-def test_what_is_no_ticket_is_told(root: FlightQueues, ticket: bytes) -> None:
+def test_what_is_no_ticket_is_reported(root: FlightQueues, ticket: bytes) -> None:
     with pytest.raises(InvalidParameter, match="ticket"):
         list(root.read(ticket))
 
@@ -404,7 +406,7 @@ def test_numbers_of_another_epoch_are_refused(qm: QueueManager, root: FlightQueu
         root.poll([{"queue": "q", "after": 0}], epoch=5)
 
 
-def test_a_queue_that_was_made_anew_is_another_one(qm: QueueManager, root: FlightQueues) -> None:
+def test_a_queue_that_was_created_again_is_another_one(qm: QueueManager, root: FlightQueues) -> None:
     qm.create_queue("q")
     [partition] = root.plan("q").partitions
     qm.delete_queue("q")
@@ -470,7 +472,7 @@ def test_dead_letters_and_outgoing_queues_need_more(qm: QueueManager, connect: C
             alice.table(name)
 
 
-def test_an_unknown_queue_is_told_by_name(root: FlightQueues) -> None:
+def test_an_unknown_queue_is_reported_by_name(root: FlightQueues) -> None:
     with pytest.raises(QueueNotFound, match=r"no queue DIRECT=OS:ALPHA\\private\$\\nowhere on ALPHA"):
         root.table("nowhere")
     with pytest.raises(QueueNotFound):
@@ -484,7 +486,7 @@ def test_a_subqueue_is_not_made_by_looking_for_it(qm: QueueManager, root: Flight
     assert operations_of(qm).subqueue_names(qm.names.format_name("q")) == []
 
 
-def test_unknown_actions_and_keys_are_told(root: FlightQueues) -> None:
+def test_unknown_actions_and_keys_are_reported(root: FlightQueues) -> None:
     with pytest.raises(InvalidParameter, match="there is no action 'dance'"):
         root.act("dance")
     with pytest.raises(InvalidParameter, match="unknown key 'quue'"):
@@ -577,7 +579,7 @@ def test_a_poll_wakes_when_a_message_becomes_visible(qm: QueueManager, accounts:
 
 
 def test_express_messages_are_found_while_others_are_being_written(qm: QueueManager, root: FlightQueues) -> None:
-    """A number that was told as decided stays so when a commit begins."""
+    """A number reported as decided stays decided when a commit begins."""
     queue = qm.create_queue("q")
     fill(qm, "q", 1)
     queue.send(Message(body=b"express"))
@@ -661,7 +663,9 @@ def test_messages_of_the_greatest_size(qm: QueueManager, root: FlightQueues) -> 
         ({"queues": [{"queue": "q"}] * 1001}, "at most 1000"),
     ],
 )
-def test_a_bad_poll_is_told(qm: QueueManager, root: FlightQueues, request_: dict[str, object], complaint: str) -> None:
+def test_a_bad_poll_is_reported(
+    qm: QueueManager, root: FlightQueues, request_: dict[str, object], complaint: str
+) -> None:
     qm.create_queue("q")
     with pytest.raises(InvalidParameter, match=complaint):
         root.act("poll", **request_)

@@ -28,7 +28,7 @@ def test_a_queue_manager_runs_without_the_packages_of_the_pipeline(module: str) 
     assert ran.stdout.strip() == "[]"
 
 
-def test_what_is_missing_is_told_with_what_to_install(
+def test_what_is_missing_is_reported_with_what_to_install(
     qm: QueueManager, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(settings, "is_available", lambda: False)
@@ -52,6 +52,6 @@ def test_a_listener_is_made_where_the_packages_are(qm: QueueManager) -> None:
         ({"bind": "192.0.2.1"}, "in the clear"),
     ],
 )
-def test_settings_that_cannot_be_are_told(values: dict[str, object], complaint: str) -> None:
+def test_settings_that_cannot_be_are_reported(values: dict[str, object], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         FlightSettings(**values)  # type: ignore[arg-type]  # checked by the class

@@ -216,7 +216,7 @@ def test_writers_that_need_not_be_remembered_are_forgotten(qm: QueueManager, roo
     assert root.publish("short", 0, [stage(root, b"d", writer="short")])["is_new"]
 
 
-def test_writers_of_older_stores_go_to_whoever_has_published(qm: QueueManager, accounts: Path) -> None:
+def test_writers_of_older_stores_belong_to_the_user_who_has_published(qm: QueueManager, accounts: Path) -> None:
     """There the name alone was the key, and the first writer to use it owned it."""
     runtime = runtime_of(qm)
     shutil.copy(accounts, runtime.users.path)
@@ -253,7 +253,7 @@ def test_a_token_is_used_once(root: FlightQueues, q: str) -> None:
         root.stage([rows], rows.schema, writer="w", queue=q, token="xyz")
 
 
-def test_quota_is_told_and_the_stage_kept(qm: QueueManager, root: FlightQueues) -> None:
+def test_quota_is_reported_and_the_stage_kept(qm: QueueManager, root: FlightQueues) -> None:
     qm.create_queue("small", quota_kb=1)
     token = stage(root, b"x" * 2000, queue="small")
     with pytest.raises(InsufficientResources, match="no room"):
@@ -289,7 +289,7 @@ def test_rights_to_send_are_needed(qm: QueueManager, connect: Connect, q: str) -
         ({"body": [b"x"]}, "signed", MessageNotAuthenticated, "takes signed messages only"),
     ],
 )
-def test_what_cannot_be_written_is_told(
+def test_what_cannot_be_written_is_reported(
     qm: QueueManager,
     root: FlightQueues,
     q: str,

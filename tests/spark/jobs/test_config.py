@@ -105,7 +105,7 @@ def test_a_whole_configuration(tmp_path: Path) -> None:
             "there is no class TIMEOUT; there are NACK_BAD_DEST_QUEUE",
         ),
         ('lake = "x"', "lake: a section expected, as in [lake]"),
-        ('[lake]\npath = "lake[1]"', "Spark takes [ ] for a pattern"),
+        ('[lake]\npath = "lake[1]"', "Spark interprets [ ] as a pattern"),
         ("[lake\n", "pipeline.toml: Expected ']'"),
     ],
 )
@@ -132,7 +132,7 @@ def test_the_settings_in_the_guide_are_settings() -> None:
     assert EventsTable.model_validate(daemon["events"]).enabled
 
 
-def test_all_errors_are_told_at_once() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         PipelineConfig.of({"lake": {"path": "x"}, "latency": {"bucket_minutes": 0}, "compact": {"files": "many"}})
     assert len(str(caught.value).splitlines()) == 2
@@ -185,7 +185,7 @@ def test_jobs_run_from_the_command_line(spark: SparkSession, tmp_path: Path, mon
     assert (failed.exit_code, "run the job lifecycle first" in failed.stderr) == (1, True)
 
 
-def test_what_spark_wraps_is_told_in_its_own_words(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_spark_wraps_is_reported_in_its_own_words(spark: SparkSession, tmp_path: Path) -> None:
     from pyspark.errors import PySparkException
 
     def fail(_: object) -> dict[str, object]:

@@ -118,7 +118,7 @@ def test_queues_of_a_queue_manager_become_rows_once(
     assert roles["waiting"] == 9
 
 
-def test_patterns_that_find_nothing_are_told(
+def test_patterns_that_find_nothing_are_reported(
     spark: SparkSession, qm: QueueManager, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dead letters that a user may not read must not look like there were none."""
@@ -168,7 +168,7 @@ def test_a_queue_manager_and_files_of_its_packets_give_the_same(
     assert {row["role"] for row in found} >= {"received", "journaled", "dead", "ack", "report"}
 
 
-def test_a_restored_queue_manager_is_read_anew_and_counted_once(
+def test_a_restored_queue_manager_is_read_again_and_counted_once(
     spark: SparkSession, start: Callable[..., QueueManager], accounts: Path, tmp_path: Path
 ) -> None:
     qm = start()

@@ -297,7 +297,7 @@ def percentile(values: list[float], share: float) -> float:
     return ordered[low] + (ordered[min(low + 1, len(ordered) - 1)] - ordered[low]) * (place - low)
 
 
-def test_waits_and_ways_are_told_in_milliseconds(truth: Tables, lives: dict[str, Row]) -> None:
+def test_waits_and_ways_are_reported_in_milliseconds(truth: Tables, lives: dict[str, Row]) -> None:
     diary = truth.diary
     rows = {row["queue"]: row for row in truth.rows("latency_by_queue")}
     assert set(rows) == {own(name) for name in ("orders", "bills", "payments", "offers", "rest")}

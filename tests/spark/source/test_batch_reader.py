@@ -280,7 +280,7 @@ def test_a_read_tells_what_it_no_longer_finds(qm: QueueManager, address: str, ca
         strict.bodies()
 
 
-def test_a_queue_that_was_made_anew_is_another_one(qm: QueueManager, address: str) -> None:
+def test_a_queue_that_was_created_again_is_another_one(qm: QueueManager, address: str) -> None:
     queue = qm.create_queue("q")
     fill(qm, "q", 3)
     plan = planned(address, queues="q")

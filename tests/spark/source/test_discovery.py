@@ -27,7 +27,7 @@ def test_the_package_has_the_source_and_is_in_the_wheel() -> None:
     assert "src/pyspark_msmq" in settings["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
 
 
-def test_a_spark_without_what_is_needed_is_told_when_the_format_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spark_without_what_is_needed_is_reported_when_the_format_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lanner.spark.source.data_source", None)
     try:
         broken = importlib.reload(pyspark_msmq)

@@ -52,7 +52,7 @@ WHOLE = Offset({"qm": ManagerOffset(3, {7: QueueOffset("q", 1, 5, 4)})}).to_dict
         ("{", "", "not JSON"),
     ],
 )
-def test_a_wrong_offset_is_told(old: str, new: str, words: str) -> None:
+def test_a_wrong_offset_is_reported(old: str, new: str, words: str) -> None:
     text = json.dumps(WHOLE).replace(old, new, 1)
     with pytest.raises(InvalidParameter, match=words):
         Offset.parse(text, "option startingOffsets")
@@ -102,7 +102,7 @@ def test_lists_have_commas_or_are_json() -> None:
         ({"queues": "a", "maxBytes": "5"}, "there is no option 'maxBytes'; the nearest is 'maxBytesPerTrigger'"),
     ],
 )
-def test_a_wrong_option_of_a_stream_is_told(options: dict[str, str], words: str) -> None:
+def test_a_wrong_option_of_a_stream_is_reported(options: dict[str, str], words: str) -> None:
     with pytest.raises(InvalidParameter, match=words):
         stream_options(options)
 

@@ -44,7 +44,7 @@ except PySparkException as error:
 """
 
 
-def test_a_python_of_spark_without_lanner_is_told(tmp_path: Path) -> None:
+def test_a_python_of_spark_without_lanner_is_reported(tmp_path: Path) -> None:
     # Without the module site, what is installed in place, as Lanner is here, cannot be imported.
     python = tmp_path / "python"
     packages = sysconfig.get_path("purelib")

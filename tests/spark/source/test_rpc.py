@@ -228,7 +228,9 @@ def test_a_stream_has_its_queues_to_itself(served: ServedManager, there: QueueMa
         queue.receive(0)
     disconnect()
     receive_when_free(queue)
-    with pytest.raises(SharingViolation, match="somebody else receives from queue q; a stream with mode receive wants"):
+    with pytest.raises(
+        SharingViolation, match="another program receives from queue q; a stream with mode receive wants"
+    ):
         RpcStream(served.bind, queues="q").start()
     queue.close()
     failing = RpcStream(served.bind, stream, queues="q")
@@ -266,8 +268,8 @@ def test_checkpoints_of_something_else(served: ServedManager, there: QueueManage
         (stream_options, {"queues": "q"}, "mode peek of a stream needs transport flight"),
         (stream_options, {"mode": "events"}, "only Lanner has events"),
         (batch_options, {"queues": "q*"}, "'q\\*' is a pattern, and transport rpc takes names only"),
-        (batch_options, {"queues": "q", "endingOffsets": "latest"}, "it knows no positions"),
-        (batch_options, {"queues": "q", "startingOffsets": "latest"}, "it knows no positions"),
+        (batch_options, {"queues": "q", "endingOffsets": "latest"}, "it has no positions"),
+        (batch_options, {"queues": "q", "startingOffsets": "latest"}, "it has no positions"),
         (batch_options, {"queues": "q", "tlsRoots": "x"}, "transport rpc has no TLS"),
         (batch_options, {"queues": "q", "managers": "grpc://a"}, "with transport rpc a host or host:port expected"),
         (lambda given: write_options(given, is_stream=False), {"queue": "q"}, "it only reads"),

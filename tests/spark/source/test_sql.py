@@ -51,8 +51,10 @@ def read(spark: SparkSession, address: str, **options: object) -> DataFrame:
     return spark.read.format("msmq").options(**{name: str(value) for name, value in given.items()}).load("orders")
 
 
-def test_conditions_are_told_by_the_queue_manager(filled: QueueManager, address: str, pushing: SparkSession) -> None:
-    """Those that it knows; Spark tells the rest, and both give the same rows."""
+def test_conditions_are_reported_by_the_queue_manager(
+    filled: QueueManager, address: str, pushing: SparkSession
+) -> None:
+    """The queue manager evaluates some of them, Spark the rest; the rows are the same."""
     plain = read(pushing, address)
     last = plain.agg({"seq": "max"}).first()[0]  # type: ignore[index] # there is a row
     for condition in (
@@ -121,7 +123,7 @@ def test_a_table_of_the_catalog_keeps_its_options(
 def test_a_table_with_all_columns_is_written_too(
     qm: QueueManager, address: str, spark: SparkSession, more: dict[str, str]
 ) -> None:
-    """Those that the statement leaves out are null, and nobody but the queue manager sets them."""
+    """Those that the statement leaves out are null, and only the queue manager sets them."""
     qm.create_queue("orders").send(Message(body=b"x", label="l", recoverable=True))
     given = {"managers": address, "user": "root", "retrySeconds": "0", "queues": "orders", "queue": "answers"} | more
     qm.create_queue("answers")

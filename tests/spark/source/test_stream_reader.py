@@ -381,7 +381,7 @@ def test_nobody_purges_what_a_receiver_has_to_itself(qm: QueueManager, address: 
     assert stream.read().num_rows == 2
 
 
-def test_a_stream_that_peeks_counts_what_expired_and_goes_on(
+def test_a_stream_that_peeks_counts_what_expired_and_continues(
     qm: QueueManager, address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue = qm.create_queue("q")

@@ -308,7 +308,7 @@ def test_a_spread_batch_that_is_cut_another_way_is_published_once(
 
 def test_what_cannot_be_written_is_refused_before_anything_is_read(address: str) -> None:
     cases: list[tuple[dict[str, object], pa.Schema, str]] = [
-        ({}, rows(b"").schema, "where to: give the option queue, or a column of that name"),
+        ({}, rows(b"").schema, "no destination: give the option queue, or a column of that name"),
         ({"queue": "q"}, pa.schema([("label", pa.string())]), "a column body is needed"),
         ({"queue": "q"}, pa.schema([("body", pa.int32())]), "column body is int32: binary or text expected"),
         ({"queue": "q"}, rows(b"", lable=["x"]).schema, "there is no column 'lable' to write; the nearest is 'label'"),
@@ -325,7 +325,7 @@ def test_what_cannot_be_written_is_refused_before_anything_is_read(address: str)
         source(address, queue="q").streamWriter(schema, overwrite=True)
 
 
-def test_what_is_wrong_with_the_queue_is_told(qm: QueueManager, address: str, root: FlightQueues) -> None:
+def test_what_is_wrong_with_the_queue_is_reported(qm: QueueManager, address: str, root: FlightQueues) -> None:
     qm.create_queue("q")
     grant(qm, "q", runtime_of(qm).users.sid("bob"), QueueAccess.WRITE_MESSAGE)
     with pytest.raises(QueueNotFound, match="nowhere"):

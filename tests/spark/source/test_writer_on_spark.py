@@ -53,7 +53,7 @@ def test_a_dataframe_is_written_and_a_write_with_an_id_once(
         frame.write.format("msmq").options(managers=address, user="root").mode("overwrite").save()
 
 
-def test_available_now_to_parquet_leaves_nothing_and_goes_on_where_it_was(
+def test_available_now_to_parquet_leaves_nothing_and_continues_where_it_was(
     qm: QueueManager, address: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     queue = qm.create_queue("q")

@@ -106,7 +106,7 @@ class Poison:
                 raise ValueError(f"poison {target.name}: only messages of its own queue can be moved to a subqueue")
         else:
             raise ValueError(
-                f"poison {given!r}: a queue of this queue manager object or its name, "
+                f"poison {given!r}: expected a queue of this queue manager object, the name of a queue, "
                 f"None for the subqueue {POISON_SUBQUEUE}, or {DISCARD!r}"
             )
         self._check_target(queue, backend)

@@ -126,7 +126,7 @@ class MsmqQueue:
         if message.authenticate:
             raise UnsupportedOperation(
                 f"authenticate: a signature covers the identifier of the queue manager, which {self.backend.place} "
-                "does not say; send the message through a Lanner"
+                "does not report; send the message through a Lanner"
             )
         properties = message.properties(self.backend.names)
         if len(properties.body) > MAX_PACKET_SIZE:
@@ -326,7 +326,7 @@ class MsmqQueue:
         branch = None if unit is None else own(unit)
         if branch is not None and not isinstance(branch, RemoteBranch):
             raise UnsupportedOperation(
-                f"{self.text}: the transactions of {self.backend.place} move nothing for other computers"
+                f"{self.text}: {self.backend.place} cannot move messages in a transaction of another computer"
             )
 
         async def move(connection: MsmqConnection) -> None:

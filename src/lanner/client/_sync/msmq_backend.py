@@ -342,7 +342,7 @@ class MsmqBackend:
         raise self._unknown(request)
 
     def _unknown(self, request: str) -> UnsupportedOperation:
-        return UnsupportedOperation(f"{self.place} is no Lanner: it does not say its {request}")
+        return UnsupportedOperation(f"{self.place} is no Lanner: it does not report its {request}")
 
 
 def _object_format(name: FormatName) -> ObjectFormat:

@@ -212,7 +212,7 @@ class Activator:
         try:
             self._check(call, orpc_this)
             if pwsz_object_name is not None or p_object_storage is not None:
-                raise ComError(E_INVALIDARG, "a class that is no document")
+                raise ComError(E_INVALIDARG, "activation from a file or a storage is not supported")
             results = self._activate(call, clsid, p_iids or (), is_class_object=mode == MODE_GET_CLASS_OBJECT)
         except ComError as error:
             log_of_peer(_LOG, logging.INFO, "refused", call.peer, "%r: %s", call, error)
@@ -252,8 +252,8 @@ def _create(factory: ClassFactory) -> ComObject:
     except StatusError as error:
         raise ComError(error.status, str(error)) from error
     except Exception as error:
-        log_of_peer(_LOG, logging.ERROR, "made", "", "an object could not be made", exc_info=True)
-        raise ComError(E_UNEXPECTED, "the object could not be made") from error
+        log_of_peer(_LOG, logging.ERROR, "made", "", "an object could not be created", exc_info=True)
+        raise ComError(E_UNEXPECTED, "the object could not be created") from error
 
 
 def serve_class_factory(invocation: Invocation) -> bytes:

@@ -50,7 +50,7 @@ def _resolve(operations: LdapOperations, guid: uuid.UUID, seen: set[uuid.UUID]) 
             if identifier not in seen:
                 names += _resolve(operations, identifier, seen)
         else:
-            raise Refused(DirectoryOperationResult.GENERIC_ERROR, f"{dn}: a {kind} can be sent nothing")
+            raise Refused(DirectoryOperationResult.GENERIC_ERROR, f"{dn}: messages cannot be sent to a {kind}")
     return names
 
 
@@ -65,7 +65,7 @@ def format_name_at(operations: LdapOperations, path: str) -> str:
         case "msmq-custom-recipient":
             return resolve_alias(operations, path)
         case kind:
-            raise Refused(DirectoryOperationResult.OBJECT_NOT_FOUND, f"{path}: a {kind} can be sent nothing")
+            raise Refused(DirectoryOperationResult.OBJECT_NOT_FOUND, f"{path}: messages cannot be sent to a {kind}")
 
 
 def class_of(entry: Entry) -> str:

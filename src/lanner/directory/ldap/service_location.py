@@ -142,7 +142,7 @@ def _ask(server: str, name: str, kind: int) -> bytes:
             if len(answer) >= _HEADER.size and answer[:2] == question[:2] and question[12:] in answer:
                 break
         else:
-            raise LocationError("it answers what nobody asked")
+            raise LocationError("its answers do not match the question")
     if _HEADER.unpack_from(answer)[1] & _TRUNCATED:
         return _ask_whole(server, question)
     return answer
@@ -170,7 +170,7 @@ def _records(answer: bytes) -> list[_Record]:
             found.append(_Record(name, kind, answer[at : at + size], at))
             at += size
     except (struct.error, IndexError) as error:
-        raise LocationError(f"answer that is none: {error}") from None
+        raise LocationError(f"malformed answer: {error}") from None
     return found
 
 

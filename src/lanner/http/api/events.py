@@ -31,7 +31,7 @@ async def events(
     request: Request,
     qm: Manager,
     after: Annotated[int | None, Query(description="Begin behind this event; else with the next one.")] = None,
-    last_event_id: Annotated[int | None, Header(description="What a browser that comes back sends.")] = None,
+    last_event_id: Annotated[int | None, Header(description="Sent by a browser that reconnects.")] = None,
 ) -> StreamingResponse:
     """Server-Sent Events: each event of a message, with its number as `id`."""
     begin = after if last_event_id is None else last_event_id

@@ -24,7 +24,9 @@ async def overview(qm: Manager) -> dict[str, Any]:
 @router.get("/history")
 async def history(
     qm: Manager,
-    queue: Annotated[str | None, Query(description="Of this queue; else of all together, for administrators.")] = None,
+    queue: Annotated[
+        str | None, Query(description="The queue; without it, all queues together, for administrators.")
+    ] = None,
     seconds: Annotated[int, Query(description="900, 3600 or 86400.")] = 900,
 ) -> dict[str, Any]:
     """The depth of a queue over time.

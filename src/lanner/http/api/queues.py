@@ -68,7 +68,7 @@ async def queues(
     page: Annotated[int, Query(ge=1)] = 1,
     page_size: Annotated[int, Query(ge=1, le=1000)] = 100,
     name: Annotated[str, Query(description="A part of the name, or a pattern with * and ?.")] = "",
-    sort: Annotated[str, Query(description="A column; with - before it, backwards.")] = "name",
+    sort: Annotated[str, Query(description="The column to sort by; with - before it, in descending order.")] = "name",
     columns: Annotated[
         str, Query(description="Names of columns, with commas between them. `oldest` needs a page of at most 100.")
     ] = "",

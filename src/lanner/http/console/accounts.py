@@ -130,7 +130,7 @@ async def revoke_token(
                     "At once",
                     "programs that use it are logged off, and what they have not acknowledged returns to its queue.",
                 ),
-                ("x", "bad", "For good", "a token that was revoked cannot be had back; a new one is a new text."),
+                ("x", "bad", "For good", "a revoked token cannot be restored; create a new one instead."),
             ),
             {"identifier": identifier, "description": description},
             shell("lanner", "token", "revoke", identifier),
@@ -199,7 +199,7 @@ async def remove_certificate(
                     "warn",
                     "Signatures",
                     (
-                        "made with it are not known for the user's any more: queues that take only signed messages "
+                        "made with it are no longer attributed to the user: queues that take only signed messages "
                         "refuse them."
                     ),
                 ),

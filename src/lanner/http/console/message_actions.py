@@ -21,7 +21,7 @@ from lanner.http.console.browsing import SCANNED, Filter, open_outgoing, open_qu
 from lanner.http.console.message_bodies import text_of
 from lanner.http.console.page import chosen as counted
 from lanner.http.console.page import done, explain, local_name, lookup_ids, queue_url, render, short_name
-from lanner.http.console.samples import every_queue
+from lanner.http.console.samples import every_queue, oldest_arrivals
 from lanner.http.console.visiting import Looking, PageRoute
 from lanner.model.enums import Acknowledgements
 from lanner.model.errors import InvalidParameter, LannerError, MessageNotFound
@@ -75,7 +75,7 @@ async def resend_form(request: Request, visitor: Looking, name: str, message: in
     async with await _queue(visitor.manager, name, part) as queue:
         shown = await show_message(queue, message, None, whole=True)
     if shown is None:
-        raise MessageNotFound(f"message {message} is no longer in {name}: somebody received it")
+        raise MessageNotFound(f"message {message} is no longer in {name}: it was received or removed")
     original = shown.message
     body, encoding = _written(original)
     form = {
@@ -424,7 +424,7 @@ async def delete_messages(
     values = {"name": name, "part": part, "messages": chosen, "filter": Filter(), "most": MOST, **told}
     needed = short_name(name) if len(chosen) > TYPED else ""
     if needed and typed != needed:
-        error = ("The name does not fit: nothing was deleted.", "")
+        error = ("The name does not match: nothing was deleted.", "")
         return await render(request, visitor, "delete_messages.html", status=409, typed=needed, error=error, **values)
     async with await _queue(visitor.manager, name, part) as queue:
         try:
@@ -447,12 +447,8 @@ async def _purge_page(
     async with await _queue(visitor.manager, name, part) as queue:
         attributes = await queue.attributes()
         told = await _told(queue, name, part)
-        oldest = None
-        if attributes.message_count:
-            try:
-                oldest = (await queue.peek_by_lookup_id(0, "first")).arrived_time
-            except LannerError:
-                oldest = None
+        path = "" if part else attributes.pathname
+        known = await oldest_arrivals(visitor.manager, [path]) if path and attributes.message_count else {}
     journal = attributes.journal_queue
     return await render(
         request,
@@ -464,7 +460,7 @@ async def _purge_page(
         **told,
         count=attributes.message_count,
         octets=attributes.total_bytes,
-        oldest=oldest,
+        oldest=known.get(path),
         journal=0 if journal is None else journal.message_count,
         subqueues=len(attributes.subqueues),
         typed=short_name(name),
@@ -477,7 +473,7 @@ async def purge(
     request: Request, visitor: Looking, name: Text, count: Annotated[int, Form()], typed: Text = "", part: Text = ""
 ) -> Response:
     if typed != short_name(name):
-        return await _purge_page(request, visitor, name, part, ("The name does not fit: nothing was removed.", ""))
+        return await _purge_page(request, visitor, name, part, ("The name does not match: nothing was removed.", ""))
     async with await _queue(visitor.manager, name, part) as queue:
         now = await queue.count()
         if _has_changed(count, now):
@@ -525,7 +521,7 @@ async def delete_queue(
     request: Request, visitor: Looking, name: Text, count: Annotated[int, Form()], typed: Text = ""
 ) -> Response:
     if typed != short_name(name):
-        return await _delete_page(request, visitor, name, ("The name does not fit: nothing was deleted.", ""))
+        return await _delete_page(request, visitor, name, ("The name does not match: nothing was deleted.", ""))
     async with open_queue(visitor.manager, name) as queue:
         now = await queue.count()
     if _has_changed(count, now):

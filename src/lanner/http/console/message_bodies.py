@@ -119,7 +119,7 @@ def _bounded(lines: Iterable[Line]) -> list[Line]:
     for line in lines:
         pieces += len(line)
         if pieces > _MAX_PIECES:
-            shown.append([("c", "There is more, which a page has no room for: `lanner peek` has the whole body.")])
+            shown.append([("c", "The body is longer than a page can show: `lanner peek` shows all of it.")])
             break
         shown.append(line)
     return shown

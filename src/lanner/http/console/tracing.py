@@ -150,9 +150,9 @@ _EVENTS: Final[dict[str, tuple[str, str]]] = {
     "dead_lettered": ("bad", "A copy became a dead letter in {queue}"),
     "journaled": ("ok", "A copy is in the journal {queue}"),
     "receive_aborted": ("bad", "A program took it from {queue} and gave it back"),
-    "send_aborted": ("bad", "Its transaction was aborted: nobody has seen it in {queue}"),
-    "refused": ("bad", "Refused: it did not come to {queue}"),
-    "concluded": ("ok", "Its destination has told how it ended"),
+    "send_aborted": ("bad", "Its transaction was aborted: it never became visible in {queue}"),
+    "refused": ("bad", "Refused: it was not accepted into {queue}"),
+    "concluded": ("ok", "Its destination has reported the final outcome"),
 }
 
 

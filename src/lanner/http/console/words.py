@@ -43,8 +43,8 @@ REASONS: Final[dict[int, tuple[str, str]]] = {
         "Create the queue again, or return the message to another one.",
     ),
     MessageClass.NACK_QUEUE_PURGED: ("Queue was purged", "The messages of the queue were removed."),
-    MessageClass.NACK_RECEIVE_TIMEOUT: ("Nobody received it in time", "Its time to be received ran out in the queue."),
-    MessageClass.NACK_RECEIVE_TIMEOUT_AT_SENDER: ("Nobody received it in time", "Its time ran out at the sender."),
+    MessageClass.NACK_RECEIVE_TIMEOUT: ("Not received in time", "Its time to be received ran out in the queue."),
+    MessageClass.NACK_RECEIVE_TIMEOUT_AT_SENDER: ("Not received in time", "Its time ran out at the sender."),
     MessageClass.NACK_RECEIVE_REJECTED: ("A program rejected it", "The receiving program refused the message."),
 }
 
@@ -58,7 +58,7 @@ def reason(message_class: int) -> str:
 def advice(message_class: int) -> str:
     """Return what to do about a dead letter."""
     found = REASONS.get(message_class)
-    return "Its class says no reason." if found is None else found[1]
+    return "Its class gives no reason." if found is None else found[1]
 
 
 # Why a computer cannot be reached: a part of the problem's text, a short form, and advice.

@@ -145,7 +145,7 @@ class RowEncoder:
 
     def _known(self, queue: str | None, row: int) -> str:
         if queue is None:
-            raise InvalidParameter(f"row {row}: {self.queue_column} is null, and no option queue says where to then")
+            raise InvalidParameter(f"row {row}: {self.queue_column} is null, and the option queue is not set")
         return queue
 
     def properties(self, columns: dict[str, list[Any]], row: int, body: str | bytes | None) -> MessageProperties:
@@ -212,10 +212,10 @@ def check_columns(schema: pa.Schema, queue: str | None = None) -> tuple[str, ...
         raise InvalidParameter("a column body is needed, binary or text")
     for pair in SAME:
         if set(pair) <= set(names):
-            raise InvalidParameter(f"columns {pair[0]} and {pair[1]} say the same: give one of them")
+            raise InvalidParameter(f"columns {pair[0]} and {pair[1]} mean the same property: give one of them")
     kind = schema.field("body").type
     if not (is_text(kind) or pa.types.is_large_binary(kind) or kind == BINARY):
         raise InvalidParameter(f"column body is {kind}: binary or text expected")
     if queue is None and not set(_QUEUE_COLUMNS) & set(names):
-        raise InvalidParameter("where to: give the option queue, or a column of that name")
+        raise InvalidParameter("no destination: give the option queue, or a column of that name")
     return names

@@ -79,7 +79,7 @@ class EventSource:
             except AccessDenied:
                 name = operations.identity.name
                 raise AccessDenied(
-                    f"{name} may not read {EVENTS_NAME}: who may peek system$;JOURNAL may do that"
+                    f"{name} may not read {EVENTS_NAME}: this takes the right to peek system$;JOURNAL"
                 ) from None
             if not self._store.has_events:
                 raise QueueNotFound(

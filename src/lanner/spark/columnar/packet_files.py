@@ -225,13 +225,13 @@ class PacketReader:
             packet = self._take(size, "a message")
             stored = self._take(_SIZE.size, "a message")
             if crc32(packet, crc32(raw_size + rest)) != _SIZE.unpack(stored)[0]:
-                raise self._wrong(f"message {messages + 1} was changed: its checksum is another")
+                raise self._wrong(f"message {messages + 1} is damaged: its checksum does not match")
             checksum = crc32(stored, checksum)
             messages += 1
             _, seq, lookup_id, arrived, aborts, moves = _MESSAGE.unpack(raw_size + rest)
             yield StoredPacket(seq, lookup_id, arrived, aborts, moves, packet)
         if _END.unpack(self._take(_END.size, "its end")) != (messages, checksum) or self._file.read(1):
-            raise self._wrong("the end does not fit what was read: messages are missing, or too many")
+            raise self._wrong("the totals at the end do not match: messages are missing, or there are too many")
 
     @property
     def place(self) -> Place:

@@ -171,7 +171,7 @@ class BodyFormat:
         """Return the format, or None for no column. Raises InvalidParameter if it is invalid."""
         if (name or "none") == "none":
             if schema is not None:
-                raise InvalidParameter("bodySchema without a bodyFormat: what is in the bodies?")
+                raise InvalidParameter("bodySchema needs bodyFormat, which says how bodies are decoded")
             return None
         if name not in FORMATS:
             raise InvalidParameter(f"bodyFormat {str(name)[:50]!r}: one of {', '.join(FORMATS)} expected")

@@ -220,7 +220,7 @@ class Tokens:
             found = self._tokens.pop(token, None)
             identity = None if found is None else self._users.identity(found.name)
             if found is None or identity is None or self._password_hash(found.name) != found.password_hash:
-                raise NotAuthenticated("the token has expired, or is of before a restart: log on again")
+                raise NotAuthenticated("the token has expired, or was issued before a restart: log on again")
             found.used = time.monotonic()
             self._tokens[token] = found
         return identity

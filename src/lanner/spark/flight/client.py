@@ -144,8 +144,8 @@ class FlightQueues:
             if isinstance(named, FlightFailed):
                 # This is how a handshake ends if no server answers.
                 named = ServiceNotAvailable(
-                    f"no queue manager answers at {self.address}: is it running, is [flight] of its settings on, does "
-                    "it want grpc+tls?"
+                    f"no queue manager answers at {self.address}: is it running, is flight.enabled set, does it "
+                    "require grpc+tls?"
                 )
             raise named from None
         # A refused handshake returns an empty header, and raises no error.
@@ -493,7 +493,7 @@ class Staging:
             answer = self._answers.read()
             self._put.close()
         if answer is None:
-            raise FlightFailed(f"{self._address} did not say what became of the messages")
+            raise FlightFailed(f"{self._address} did not report whether the messages were stored")
         staged: Answer = json.loads(answer.to_pybytes())
         return staged
 

@@ -334,7 +334,7 @@ class Readers:
         if self._readers_of[owner] >= MAX_READERS:
             raise InsufficientResources(
                 f"{operations.identity.name} has {MAX_READERS} named readers, which is the limit: forget those that "
-                "do not come again"
+                "are no longer used"
             )
         return owner
 
@@ -354,7 +354,7 @@ class Readers:
         row = self._row(key)
         if row is None:
             raise LeaseLost(
-                f"there is no reader {reader} of queue {queue.pathname}: it was forgotten, or the queue is another"
+                f"there is no reader {reader} of queue {queue.pathname}: it was forgotten, or the queue was recreated"
             )
         self._check_owner(operations, row, reader)
         if fence != row.fence:
@@ -369,7 +369,7 @@ class Readers:
                 )
             except SharingViolation as error:
                 raise LeaseLost(
-                    f"the lease of reader {reader} ran out, and somebody else receives from queue {queue.pathname} now"
+                    f"the lease of reader {reader} ran out, and another client receives from queue {queue.pathname} now"
                 ) from error
             self._hold(key, row, descriptor)
         return queue, key, row

@@ -59,4 +59,4 @@ def told(peer: str = "") -> Iterator[None]:
         raise fl.FlightServerError(f"the stream cannot be read: {error}") from None
     except Exception as error:  # noqa: BLE001 (logged)
         log_of_peer(_LOG, logging.ERROR, "failed", peer, "a Flight call failed", exc_info=True)
-        raise fl.FlightInternalError(f"{type(error).__name__} in the queue manager; its log tells more") from None
+        raise fl.FlightInternalError(f"{type(error).__name__} in the queue manager: see its log") from None

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 import lanner.model.errors as model_errors
 from lanner.directory.topology import survey
+from lanner.host.long_reads import read_apart
 from lanner.host.name_patterns import name_pattern
 from lanner.host.operations import Operations
 from lanner.host.runtime import Runtime
@@ -93,7 +94,7 @@ class GrantedScan:
         """
         if isinstance(self.source, EventSource) or not self.shape.is_plain:
             raise InvalidParameter(
-                "events, and rows that are chosen or decoded here, are no packets: there is Flight for them"
+                "events, and rows that are chosen or decoded here, cannot be sent as packets: read them through Flight"
             )
         return self.source.range(self.after, self.upto)
 
@@ -144,14 +145,14 @@ class Service:
             "bounds": (self._bounds, "which numbers the messages of a queue have"),
             "position": (self._position, "the number before the first message that arrived at a time or later"),
             "measure": (self._measure, "how far a range reaches within limits of messages and bytes"),
-            "poll": (self._poll, "wait until one of some queues has messages after a number"),
-            "acquire": (self._acquire, "begin as a named reader, or go on as one"),
+            "poll": (self._poll, "wait until one of several queues has messages after a number"),
+            "acquire": (self._acquire, "begin or continue as a named reader"),
             "renew": (self._renew, "keep a queue for another term"),
             "release": (self._release, "let others receive from a queue"),
             "forget": (self._forget, "forget a named reader and its start"),
-            "hold": (self._hold, "let nothing expire up to a number: it is being processed"),
-            "acknowledge": (self._acknowledge, "remove everything up to a number: it has been processed"),
-            "destination": (self._destination, "what a writer must know of a queue to build packets for it"),
+            "hold": (self._hold, "prevent expiry up to a number while messages are processed"),
+            "acknowledge": (self._acknowledge, "receive everything up to a number, which has been processed"),
+            "destination": (self._destination, "what a writer needs to build packets for a queue"),
             "publish": (self._publish, "make staged messages visible in one commit, once"),
             "drop": (self._drop, "drop staged messages"),
             "published": (self._published, "the last batch that a writer has published"),
@@ -343,7 +344,7 @@ class Service:
         body = BodyFormat.of(request.text_or("body_format", None), request.text_or("body_schema", None))
         request.done()
         if upto > horizon:
-            raise InvalidParameter(f"upto {upto}: numbers reach up to {horizon} so far")
+            raise InvalidParameter(f"upto {upto}: the highest number so far is {horizon}")
         if where.all:
             after, upto = self._narrowed(where, source, after, upto)
         ticket = {
@@ -365,7 +366,7 @@ class Service:
     def _narrowed(self, where: Filters, source: Source, after: int, upto: int) -> tuple[int, int]:
         """Return the part of a range that can have rows which meet the conditions."""
         if isinstance(source, EventSource):
-            raise InvalidParameter(f"where: {EVENTS_NAME} knows no conditions: read all of a range")
+            raise InvalidParameter(f"where: {EVENTS_NAME} supports no conditions: read whole ranges")
         if not where.allow(source.place):
             return after, after
         after, upto = where.narrowed(after, upto)
@@ -384,7 +385,7 @@ class Service:
         identifier = request.number_or_none("queue_id")
         if identifier is not None and identifier != source.identifier:
             raise model_errors.QueueNotAvailable(
-                f"queue {source.place.queue} is not the one of before: that was deleted, and this is number "
+                f"queue {source.place.queue} was deleted and created again: it is now number "
                 f"{source.identifier}, not {identifier}"
             )
         return source
@@ -413,8 +414,8 @@ class Service:
         request.done()
         if operations.identity.is_anonymous:
             raise AccessDenied("the computers in the directory are shown to those who have logged on")
-        with self._runtime.lock:
-            found = survey(self._runtime.engine.directory).computers
+        with read_apart(self._runtime.engine) as directory:
+            found = survey(directory).computers
         return {"computers": [{"name": one.name, "address": one.qualified_computer_name} for one in found]}
 
     def _bounds(self, operations: Operations, request: Request, _: Client) -> Answer:
@@ -427,7 +428,7 @@ class Service:
         time_ms = request.number("time_ms")
         request.done()
         if isinstance(source, EventSource):
-            raise InvalidParameter(f"position: {EVENTS_NAME} is read by its numbers")
+            raise InvalidParameter(f"position: {EVENTS_NAME} has no times to search by: use the numbers of events")
         after, upto, horizon = source.bounds()
         after = min(max(after, self._marks.before(time_ms // 1000)), horizon)
         for batch in source.batches(after, upto, RowSchema.select(("seq", "arrived_time"))):
@@ -537,7 +538,7 @@ class Service:
         request.done()
         if is_events(queue):
             if arguments["is_receiver"]:
-                raise request.wrong("mode", f"peek: nobody takes anything out of {EVENTS_NAME}")
+                raise request.wrong("mode", f"peek: messages cannot be received from {EVENTS_NAME}")
             horizon = source.bounds()[2]
             return _lease(self._readers.remember(operations, EVENTS_NUMBER, reader, arguments["start"], horizon))
         return _lease(self._readers.acquire(operations, queue, reader, **arguments))

@@ -181,7 +181,7 @@ def _check_packets(schema: pa.Schema, queue: str | None) -> None:
     if len(kinds) < len(schema) or any(kinds[name] != wanted.get(name) for name in kinds):
         raise InvalidParameter("packets are written as columns packet (binary) and queue (string), and no others")
     if queue is None and "queue" not in kinds:
-        raise InvalidParameter("where to: give the option queue, or a column of that name")
+        raise InvalidParameter("no destination: give the option queue, or a column of that name")
 
 
 def _packet_parts(queue: str | None, batches: Iterable[pa.RecordBatch]) -> Iterator[Part]:
@@ -226,6 +226,6 @@ def _queue_runs(batch: pa.RecordBatch, queue: str | None, first: int) -> Iterato
     for name, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
         target = name or queue
         if target is None:
-            raise InvalidParameter(f"row {first + start}: queue is null, and no option queue says where to then")
+            raise InvalidParameter(f"row {first + start}: queue is null, and the option queue is not set")
         yield target, start, end
         start = end

@@ -70,12 +70,10 @@ class Tickets:
         except (ValueError, binascii.Error):
             content = digest = b""
         if not hmac.compare_digest(self._digest(content), digest):
-            raise TicketRefused("the queue manager did not issue this ticket since its start: ask it again")
+            raise TicketRefused("the queue manager has not issued this ticket since its start: request a new one")
         grant = Grant(**json.loads(content))
         if grant.until < self._clock():
-            raise TicketRefused(
-                f"the ticket was good for {LIFE:g} seconds, which are over: ask the queue manager again"
-            )
+            raise TicketRefused(f"the ticket was valid for {LIFE:g} seconds and has expired: request a new one")
         return grant
 
     def _digest(self, content: bytes) -> bytes:

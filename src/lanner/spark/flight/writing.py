@@ -407,7 +407,7 @@ def _check_user(operations: Operations) -> str:
     Raises AccessDenied for anonymous callers: all of them would share their writers.
     """
     if operations.identity.is_anonymous:
-        raise AccessDenied("log on to publish: what the anonymous stage would belong to everybody")
+        raise AccessDenied("log on to publish: stages of anonymous users would belong to all of them")
     return str(operations.identity.sid)
 
 

@@ -74,12 +74,16 @@ JOBS: Final = {
             ("latency", "latency_by_queue", "clock_skew"),
         ),
         Job("throughput", "what came and went, depth of queues, when they will be empty", ("throughput", "backlog")),
-        Job("poison", "messages that receivers choke on", ("poison",)),
+        Job("poison", "messages that make receivers fail", ("poison",)),
         Job("routes", "where the traffic flows", ("routes",)),
         Job("audit", "who sends what to whom, signed or not; kinds of bodies", ("audit", "census", "broken")),
         Job("report", "a page with the plots of all this"),
         Job("checks", "whether the tables agree with each other and with the events; fails if not", ("checks",)),
-        Job("replay", "dead letters back to their queues; only says what it would send, unless told to", ("replays",)),
+        Job(
+            "replay",
+            "dead letters back to their queues; only reports what it would send, unless --send is given",
+            ("replays",),
+        ),
         Job("migrate", "the content of queues to Parquet, a database or Kafka"),
         Job("compact", "few large files instead of many small ones; old days deleted", ("messages", "events")),
     )

@@ -234,7 +234,7 @@ class PipelineConfig(_Section):
         lake = config.resolve(config.lake.path)
         if _PATTERN & set(lake):
             raise ConfigError(
-                f"{where}: lake.path {lake}: Spark takes {' '.join(sorted(_PATTERN & set(lake)))} for a pattern"
+                f"{where}: lake.path {lake}: Spark interprets {' '.join(sorted(_PATTERN & set(lake)))} as a pattern"
             )
         return config
 

@@ -92,7 +92,7 @@ def _has_events(context: Context, manager: str) -> bool:
     except (QueueNotFound, AccessDenied, UnsupportedOperation) as error:
         context.progress.say(
             f"{manager}: {error.args[0]}; without events times are whole seconds, and what left a queue without a "
-            "journal is known only if an acknowledgment tells"
+            "journal is known only from an acknowledgment"
         )
         return False
     return True

@@ -32,7 +32,8 @@ def run(context: Context) -> Result:
     config = context.config.migrate
     if not context.config.source.managers or not config.queues:
         raise ConfigError(
-            'migrate: what? Give source.managers, such as ["127.0.0.1:1810"], and migrate.queues, such as ["orders"]'
+            'migrate: nothing is named; give source.managers, such as ["127.0.0.1:1810"], and migrate.queues, such as '
+            '["orders"]'
         )
     write = _writer(context, config)
     written = Written()

@@ -142,7 +142,7 @@ class _Replayer:
         waiting = [plan for plan in self._plans() if plan.path not in sent]
         mine = [plan for plan in waiting if self._is_mine(plan)]
         for plan in mine:
-            self.context.progress.say(f"a plan of before, {plan.name}, is sent now")
+            self.context.progress.say(f"the plan of an earlier run, {plan.name}, is sent now")
             self._send(plan)
         return len(mine)
 
@@ -160,7 +160,7 @@ class _Replayer:
 def run(context: Context) -> Result:
     managers = context.config.source.managers
     if not managers:
-        raise ConfigError('replay: whose dead letters? Give source.managers, such as ["127.0.0.1:1810"]')
+        raise ConfigError('replay: no queue manager is named; give source.managers, such as ["127.0.0.1:1810"]')
     done = [_Replayer(context, manager).run() for manager in managers]
     word = "sent" if context.config.replay.send else "would send"
     return {word: sum(total for total, _ in done), "plans resumed": sum(resumed for _, resumed in done)}

@@ -1,8 +1,9 @@
 """throughput: traffic per queue and period, the depth of each queue, and when it will be empty.
 
-`throughput` has a row for each queue and each period in which something happened: arrived,
-received, failed (expired, purged or dead in the queue), bytes, and `depth`, the rest at its end of
-all messages seen. A message of which only the receive is known counts as arrived at the same time.
+`throughput` has a row for each queue and each period in which something happened: the messages that
+arrived, were received, and failed (expired, purged or became dead letters), their bytes, and
+`depth`, the number of known messages in the queue at the end of the period. A message of which only
+the receive is known counts as arrived at the same time.
 `backlog` has a row for each queue: its depth now, its rates over the last periods, and the minutes
 until it is empty at those rates; null if it only grows. Times are by the clock of the queue's
 machine. Queues with events are counted from their events.

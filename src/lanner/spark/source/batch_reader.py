@@ -113,6 +113,6 @@ def check_managers(offset: Offset, managers: list[KnownManager]) -> None:
         if one.epoch != known[identifier].epoch:
             raise EpochChanged(
                 f"queue manager {known[identifier].name} is in epoch {known[identifier].epoch}, and the offsets are "
-                f"of epoch {one.epoch}: its store was restored or made anew, and numbers from before mean nothing "
-                "now; begin with a new checkpoint"
+                f"of epoch {one.epoch}: its store was restored or created again, so older numbers are not "
+                "valid; begin with a new checkpoint"
             )

@@ -238,7 +238,7 @@ class _Options:
         if file is not None and variable is not None:
             raise InvalidParameter("options passwordFile and passwordEnv: only one of them can be the password")
         if user is None and (file is not None or variable is not None):
-            raise InvalidParameter("a password without an option user: whose is it?")
+            raise InvalidParameter("a password needs the option user")
         seconds = self.number("retrySeconds", retry, least=0)
         if transport == RPC and self.text("tlsRoots") is not None:
             raise InvalidParameter("option tlsRoots: transport rpc has no TLS; it encrypts with the password")
@@ -292,11 +292,11 @@ class _Options:
     def _check_rpc(self, mode: str, queues: tuple[str, ...]) -> None:
         """Refuse options that remote read of any MSMQ computer does not support."""
         if mode == EVENTS:
-            raise InvalidParameter("option mode events: only Lanner has events, and tells of them by transport flight")
+            raise InvalidParameter("option mode events: only Lanner has events, and they are read by transport flight")
         starting = (self.text("startingOffsets") or EARLIEST).lower()
         if starting != EARLIEST or self.text("endingOffsets") is not None:
             raise InvalidParameter(
-                "options startingOffsets and endingOffsets: transport rpc reads what is in the queues; it knows no "
+                "options startingOffsets and endingOffsets: transport rpc reads what is in the queues; it has no "
                 "positions"
             )
         for name in queues:
@@ -360,7 +360,9 @@ def batch_options(options: Mapping[str, str]) -> BatchOptions:
         raise given.wrong("where", "no conditions, which only messages know,")
     pushes = given.flag("pushFilters", default=False)
     if given.text("limit") and (where.all or pushes):
-        raise given.wrong("limit", "no conditions beside it (where, pushFilters): which messages would be the first?")
+        raise given.wrong(
+            "limit", "no conditions beside it (where, pushFilters): it is not defined which messages come first"
+        )
     return BatchOptions(
         *read,
         None if ending.lower() == LATEST else given.offset("endingOffsets"),
@@ -379,8 +381,8 @@ def stream_options(options: Mapping[str, str]) -> StreamOptions:
     is_rpc = given.one_of("transport", FLIGHT, RPC) == RPC
     if is_rpc and mode == PEEK:
         raise InvalidParameter(
-            "mode peek of a stream needs transport flight: nothing in a remote read tells what is new. With transport "
-            "rpc a stream has mode receive"
+            "mode peek of a stream needs transport flight: a remote read does not show which messages are new. With "
+            "transport rpc a stream has mode receive"
         )
     read = given.read(STREAM_RETRY, mode, fail_on_data_loss=mode != PEEK)
     reader = given.text("reader")

@@ -97,7 +97,7 @@ def walk(queue: Queue, *, peek_only: bool = True) -> Iterator[ReceivedMessage]:
 def _known(message: ReceivedMessage, queue: Queue) -> ReceivedMessage:
     if not sequential_id_of(message.lookup_id):
         raise InvalidParameter(
-            f"queue {queue.name}: its computer does not tell lookup identifiers, by which messages are read"
+            f"queue {queue.name}: its computer does not report lookup identifiers, by which messages are read"
         )
     return message
 
@@ -135,5 +135,5 @@ def alone(queue: Queue, name: str) -> list[ReceivedMessage]:
         return list(islice(walk(queue, peek_only=False), 1))
     except SharingViolation as error:
         raise SharingViolation(
-            f"somebody else receives from queue {name}; a stream with mode receive wants it to itself ({error})"
+            f"another program receives from queue {name}; a stream with mode receive wants it to itself ({error})"
         ) from None
