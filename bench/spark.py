@@ -8,8 +8,10 @@ asked for: the memory during a read of the whole queue, and its last hundred mes
 by time. `--only long --messages 10000000 --size 128` is a queue of ten million.
 
 Everything shares one machine: Spark (local[2]), the queue manager (`lanner serve` in a process of
-its own, with its reader processes), and the disk. Messages are read over the port. Each round of a
-read ends in Spark's `noop` sink; a write is timed until its messages are published.
+its own, with its reader processes), and the disk. Messages are read over the port of the reader
+processes, which is checked. Each round of a read ends in Spark's `noop` sink; a write is timed
+until its messages are published. The processor time is that of the queue manager and its reader
+processes.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 from pyspark.sql import DataFrame, SparkSession
@@ -48,6 +51,15 @@ PIECES = ("reads", "writes", "receive", "transfer")
 IDLE_READS = 3
 LAST, ROUNDS_OF_LAST = 100, 20
 MARKS = 12  # seconds
+# What must be reached: ratios, and rows per second.
+READ, WRITTEN, RECEIVED, TRANSFERRED, READ_BESIDE = (
+    "read of all columns, of the rate of ready batches",
+    "write, rows/s",
+    "receive to Parquet, rows/s",
+    "transfer while Spark reads, of its own rate",
+    "read beside the transfer, of its own rate",
+)
+GOALS = {READ: 0.6, WRITTEN: 100_000, RECEIVED: 60_000, TRANSFERRED: 0.85, READ_BESIDE: 0.5}
 # Separate addresses, because the ports are the usual ones. ALONE and BESIDE are the destinations of
 # the backlogs.
 ADDRESS = "127.0.0.68"
@@ -158,6 +170,12 @@ class Bench:
         options = {"rows": str(self._messages), "size": str(self._size), "columns": columns}
         _drain(self._spark.read.format("ready").options(**options).load())
 
+    def check_readers(self) -> None:
+        """Raise AssertionError if the queue manager itself would serve reads."""
+        with FlightQueues(f"grpc://{ADDRESS}:1810", user="bench", password=PASSWORD) as queues:
+            if not all(partition.locations for partition in queues.plan("read").partitions):
+                raise AssertionError("no reader process serves the queue")
+
     def read(self, columns: str) -> None:
         options = {"managers": ADDRESS, "user": "bench", "queues": "read", "columns": columns}
         _drain(self._spark.read.format("msmq").options(**options, minPartitions="2").load())
@@ -237,19 +255,29 @@ def _drain(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def rates(ways: dict[str, Callable[[], None]], messages: int, rounds: int, warm_up: int) -> dict[str, list[float]]:
-    """Return the rows per second of alternating rounds, after warm-up rounds.
+class Cost(NamedTuple):
+    """Medians of the rounds of one way to read or write."""
+
+    rate: float  # rows per second
+    us: float  # of processor time of the queue manager, for each row
+
+
+def costs(
+    ways: dict[str, Callable[[], None]], messages: int, rounds: int, warm_up: int, process: psutil.Process
+) -> dict[str, Cost]:
+    """Measure alternating rounds, after warm-up rounds.
 
     Java needs the warm-up, because it compiles what runs often.
     """
-    found: dict[str, list[float]] = {name: [] for name in ways}
+    found: dict[str, list[Cost]] = {name: [] for name in ways}
     for current in range(-warm_up, rounds):
         for name, work in ways.items():
-            began = time.perf_counter()
+            used, began = processor_time(process), time.perf_counter()
             work()
+            took, used = time.perf_counter() - began, processor_time(process) - used
             if current >= 0:
-                found[name].append(messages / (time.perf_counter() - began))
-    return found
+                found[name].append(Cost(messages / took, 1_000_000 * used / messages))
+    return {name: Cost(*map(statistics.median, zip(*some, strict=True))) for name, some in found.items()}
 
 
 class Memory:
@@ -329,51 +357,68 @@ def spark(
     """Run the pieces; return the median rates by name."""
     data = directory / "spark-data"
     fill(data, pieces, messages, size)
-    found: dict[str, list[float]] = {}
+    found: dict[str, Cost] = {}
+    reached: dict[str, float] = {}
     print(f"## Spark reads and writes {messages:,} messages of {size} bytes\n", file=out)
     with spark_session(directory) as session, serve(data) as (server, manager):
         process = psutil.Process(server.process.pid)
         bench = Bench(session, manager, messages, size)
         memory = Memory(process)
         before = memory.now()
+        if {"reads", "transfer", "long"} & set(pieces):
+            bench.check_readers()
         if "reads" in pieces:
-            found |= rates(bench.reads(), messages, rounds, warm_up=2)
+            found |= costs(bench.reads(), messages, rounds, 2, process)
+            reached[READ] = found["Lanner, all columns"].rate / found["ready batches, all columns"].rate
         after = memory.now()
         if "writes" in pieces:
-            found |= rates(bench.writes(), messages, WRITE_ROUNDS, warm_up=1)
-        median = {name: statistics.median(values) for name, values in found.items()}
-        _print_rates(median, out)
+            found |= costs(bench.writes(), messages, WRITE_ROUNDS, 1, process)
+            reached[WRITTEN] = found["Lanner, durable queue"].rate
+        _print_costs(found, out)
         if "reads" in pieces:
             print(f"Memory of the queue manager and its reader processes: {before} MiB before the reads, {after} MiB "
                   "after.\n", file=out)  # fmt: skip
         if "receive" in pieces:
-            received = bench.receive(directory)
-            print(f"A stream that receives into Parquet: {received:,.0f} rows/s.\n", file=out)
+            used = processor_time(process)
+            reached[RECEIVED] = bench.receive(directory)
+            us = 2_000_000 * (processor_time(process) - used) / messages
+            print(f"A stream that receives into Parquet: {reached[RECEIVED]:,.0f} rows/s, {us:.1f} us of the queue "
+                  "manager's processors for each.\n", file=out)  # fmt: skip
         if "long" in pieces:
             long_queue(bench, process, messages, out)
         manager.close()
         if "transfer" in pieces:
-            _print_transfer(bench, directory, messages, out)
-    return median
+            reached |= _transfer(bench, directory, messages, out)
+    _print_goals(reached, out)
+    return {name: cost.rate for name, cost in found.items()}
 
 
-def _print_rates(median: dict[str, float], out: Writer) -> None:
+def _print_costs(found: dict[str, Cost], out: Writer) -> None:
     against = {
         "Lanner, all columns": "ready batches, all columns",
         "Lanner, core columns": "ready batches, core columns",
         "Lanner, durable queue": "dropping sink",
     }
-    rows = [["", "rows/s", "ratio"]]
-    rows += [
-        [name, f"{rate:,.0f}", f"{rate / median[against[name]]:.2f}" if name in against else ""]
-        for name, rate in median.items()
-    ]
-    if median:
+    rows = [["", "rows/s", "ratio", "us each"]]
+    for name, cost in found.items():
+        is_ours = name in against
+        ratio = f"{cost.rate / found[against[name]].rate:.2f}" if is_ours else ""
+        rows.append([name, f"{cost.rate:,.0f}", ratio, f"{cost.us:.1f}" if is_ours else ""])
+    if found:
         print_rows(rows, out)
 
 
-def _print_transfer(bench: Bench, directory: Path, messages: int, out: Writer) -> None:
-    """Print the rates of a transfer and of reads, alone and together."""
+def _print_goals(reached: dict[str, float], out: Writer) -> None:
+    rows = [["goal", "must", "reached", ""]]
+    for name, figure in reached.items():
+        told = [f"{number:,.0f}" if GOALS[name] > 1 else f"{number:.2f}" for number in (GOALS[name], figure)]
+        rows.append([name, *told, "met" if figure >= GOALS[name] else "missed"])
+    if reached:
+        print_rows(rows, out)
+
+
+def _transfer(bench: Bench, directory: Path, messages: int, out: Writer) -> dict[str, float]:
+    """Print the rates of a transfer and of reads, alone and together; return how both compare."""
     bench.read("all")
     idle = []
     for _ in range(IDLE_READS):
@@ -384,17 +429,12 @@ def _print_transfer(bench: Bench, directory: Path, messages: int, out: Writer) -
     reads: list[float] = []
     with bench.reading(reads):
         beside = transfer_rate(directory, BESIDE, messages // 4)
-    if alone:
-        print(
-            f"Transfer: {alone:,.0f} messages/s alone, {beside:,.0f} while Spark reads: {beside / alone:.2f}.\n",
-            file=out,
-        )
-        rate = statistics.median(reads)
-        print(
-            f"Reading all columns meanwhile: {rate:,.0f} rows/s, {rate / statistics.median(idle):.2f} of the idle "
-            f"rate of {statistics.median(idle):,.0f}.\n",
-            file=out,
-        )
+    if not alone:
+        return {}
+    rate, undisturbed = statistics.median(reads), statistics.median(idle)
+    print(f"Transfer: {alone:,.0f} messages/s alone, {beside:,.0f} while Spark reads.\n", file=out)
+    print(f"Reads of all columns: {undisturbed:,.0f} rows/s alone, {rate:,.0f} beside the transfer.\n", file=out)
+    return {TRANSFERRED: beside / alone, READ_BESIDE: rate / undisturbed}
 
 
 def main() -> None:

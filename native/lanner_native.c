@@ -1238,18 +1238,29 @@ rc4(PduKeys *keys, const unsigned char *restrict from, unsigned char *restrict t
     keys->j = j;
 }
 
+typedef struct {
+    const unsigned char *octets;
+    size_t size;
+} Part;
+
+static Part
+part_of(PyObject *bytes)
+{
+    return (Part){(unsigned char *)PyBytes_AsString(bytes), (size_t)PyBytes_Size(bytes)};
+}
+
 /* Compute the next token of the sequence. RC4 must already have passed over the stub. */
 static void
-next_token(PduKeys *keys, PyObject *const *parts, const unsigned char *stub, size_t stub_size, unsigned char *token)
+next_token(PduKeys *keys, Part header, Part stub, Part trailer, unsigned char *token)
 {
     unsigned char digest[16];
     Md5 md5 = keys->inner;
     put_le(token, 1, 4); /* MS-NLMP 2.2.2.9.1 Version */
     put_le(token + 12, keys->number++, 4);
     md5_update(&md5, token + 12, 4);
-    md5_update(&md5, (unsigned char *)PyBytes_AsString(parts[0]), (size_t)PyBytes_Size(parts[0]));
-    md5_update(&md5, stub, stub_size);
-    md5_update(&md5, (unsigned char *)PyBytes_AsString(parts[2]), (size_t)PyBytes_Size(parts[2]));
+    md5_update(&md5, header.octets, header.size);
+    md5_update(&md5, stub.octets, stub.size);
+    md5_update(&md5, trailer.octets, trailer.size);
     md5_end(&md5, digest);
     md5 = keys->outer;
     md5_update(&md5, digest, 16);
@@ -1260,78 +1271,74 @@ next_token(PduKeys *keys, PyObject *const *parts, const unsigned char *stub, siz
         memcpy(token + 4, digest, 8);
 }
 
-static int
-are_octets(PyObject *const *args, int count)
+/* Write the stub, after RC4 if it is sealed. */
+static void
+pass_over(PduKeys *keys, Part stub, unsigned char *to, int seals)
 {
-    for (int i = 0; i < count; i++)
-        if (!is_kind(PyBytes_Check(args[i]), "a part of a PDU", "bytes"))
-            return 0;
-    return 1;
+    if (seals)
+        rc4(keys, stub.octets, to, stub.size);
+    else
+        memcpy(to, stub.octets, stub.size);
 }
 
-/* Return the stub after RC4, or a new reference to it. */
-static PyObject *
-passed_over(PduKeys *keys, PyObject *stub, int seals)
-{
-    if (!seals) {
-        Py_INCREF(stub);
-        return stub;
-    }
-    PyObject *body = PyBytes_FromStringAndSize(NULL, PyBytes_Size(stub));
-    if (body)
-        rc4(keys, (unsigned char *)PyBytes_AsString(stub), (unsigned char *)PyBytes_AsString(body),
-            (size_t)PyBytes_Size(stub));
-    return body;
-}
-
-/* protect(header, stub, trailer, seals) -> (body, token) */
+/* protect(header, stub, trailer, seals) -> PDU */
 static PyObject *
 keys_protect(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
-    PduKeys *keys = (PduKeys *)self;
-    if (!has_count(count, 4, "protect") || !are_octets(args, 3))
+    if (!has_count(count, 4, "protect"))
+        return NULL;
+    for (int i = 0; i < 3; i++)
+        if (!is_kind(PyBytes_Check(args[i]), "a part of a PDU", "bytes"))
+            return NULL;
+    const int seals = PyObject_IsTrue(args[3]);
+    if (seals < 0)
+        return NULL;
+    const Part header = part_of(args[0]), stub = part_of(args[1]), trailer = part_of(args[2]);
+    PyObject *pdu = PyBytes_FromStringAndSize(
+        NULL, (Py_ssize_t)(header.size + stub.size + trailer.size + TOKEN_SIZE));
+    if (!pdu)
+        return NULL;
+    unsigned char *to = (unsigned char *)PyBytes_AsString(pdu);
+    memcpy(to, header.octets, header.size);
+    to += header.size;
+    pass_over((PduKeys *)self, stub, to, seals);
+    to += stub.size;
+    memcpy(to, trailer.octets, trailer.size);
+    /* The signature is that of the stub before it was sealed. */
+    next_token((PduKeys *)self, header, stub, trailer, to + trailer.size);
+    return pdu;
+}
+
+/* unprotect(pdu, start, stop, seals) -> stub or None */
+static PyObject *
+keys_unprotect(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    unsigned char token[TOKEN_SIZE], differences = 0;
+    uint64_t start, stop;
+    if (!has_count(count, 4, "unprotect") || !is_kind(PyBytes_Check(args[0]), "a PDU", "bytes") ||
+        as_number(args[1], MAX_U32, "start", &start) < 0 || as_number(args[2], MAX_U32, "stop", &stop) < 0)
         return NULL;
     const int seals = PyObject_IsTrue(args[3]);
     if (seals < 0)
         return NULL;
-    PyObject *body = passed_over(keys, args[1], seals);
-    PyObject *token = body ? PyBytes_FromStringAndSize(NULL, TOKEN_SIZE) : NULL;
-    PyObject *both = token ? PyTuple_New(2) : NULL;
-    if (!both) {
-        Py_XDECREF(body);
-        Py_XDECREF(token);
+    const Part pdu = part_of(args[0]);
+    if (start > stop || stop > pdu.size || pdu.size - stop < TOKEN_SIZE) {
+        PyErr_SetString(PyExc_ValueError, "a PDU is shorter than its parts");
         return NULL;
     }
-    /* The signature is that of the stub before it was sealed. */
-    next_token(keys, args, (unsigned char *)PyBytes_AsString(args[1]), (size_t)PyBytes_Size(args[1]),
-               (unsigned char *)PyBytes_AsString(token));
-    PyTuple_SetItem(both, 0, body);
-    PyTuple_SetItem(both, 1, token);
-    return both;
-}
-
-/* unprotect(header, stub, trailer, token, seals) -> stub or None */
-static PyObject *
-keys_unprotect(PyObject *self, PyObject *const *args, Py_ssize_t count)
-{
-    PduKeys *keys = (PduKeys *)self;
-    unsigned char token[TOKEN_SIZE], differences = 0;
-    if (!has_count(count, 5, "unprotect") || !are_octets(args, 4))
+    PyObject *stub = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(stop - start));
+    if (!stub)
         return NULL;
-    const int seals = PyObject_IsTrue(args[4]);
-    if (seals < 0)
-        return NULL;
-    PyObject *body = passed_over(keys, args[1], seals);
-    if (!body)
-        return NULL;
-    next_token(keys, args, (unsigned char *)PyBytes_AsString(body), (size_t)PyBytes_Size(body), token);
-    const unsigned char *given = (unsigned char *)PyBytes_AsString(args[3]);
-    const int has_size = PyBytes_Size(args[3]) == TOKEN_SIZE;
-    for (int i = 0; has_size && i < TOKEN_SIZE; i++)
+    pass_over((PduKeys *)self, (Part){pdu.octets + start, stop - start},
+              (unsigned char *)PyBytes_AsString(stub), seals);
+    const unsigned char *given = pdu.octets + pdu.size - TOKEN_SIZE;
+    next_token((PduKeys *)self, (Part){pdu.octets, start}, part_of(stub),
+               (Part){pdu.octets + stop, pdu.size - stop - TOKEN_SIZE}, token);
+    for (int i = 0; i < TOKEN_SIZE; i++)
         differences |= given[i] ^ token[i];
-    if (has_size && !differences)
-        return body;
-    Py_DECREF(body);
+    if (!differences)
+        return stub;
+    Py_DECREF(stub);
     Py_RETURN_NONE;
 }
 

@@ -292,28 +292,36 @@ def test_a_token_is_that_of_the_document(functions: SimpleNamespace, size: int, 
     cipher = rc4init(seal_key)
     sent, received = (functions.PduKeys(sign_key, seal_key, True) for _ in range(2))
     for number in range(3):
-        body, token = sent.protect(b"h" * 24, stub, b"trailer.", seals)
-        assert body == (cipher.update(stub) if seals else stub)
+        pdu = sent.protect(b"h" * 24, stub, b"trailer.", seals)
         prefix = struct.pack("<I", number)
+        body = cipher.update(stub) if seals else stub
         checksum = hmac.digest(sign_key, prefix + b"h" * 24 + stub + b"trailer.", "md5")[:8]
-        assert token == b"\x01\0\0\0" + cipher.update(checksum) + prefix
-        assert received.unprotect(b"h" * 24, body, b"trailer.", token, seals) == stub
+        token = b"\x01\0\0\0" + cipher.update(checksum) + prefix
+        assert pdu == b"h" * 24 + body + b"trailer." + token
+        assert received.unprotect(pdu, 24, 24 + size, seals) == stub
         if number == 1:
             sent.restart()
             received.restart()
             cipher.reset()
 
 
-@pytest.mark.parametrize("place", range(5))
-def test_a_token_that_does_not_fit_is_none(functions: SimpleNamespace, place: int) -> None:
-    sent, received = (functions.PduKeys(bytes(16), bytes(16), place % 2 == 0) for _ in range(2))
-    body, token = sent.protect(b"header", b"stub", b"trailer", False)
-    parts = [b"header", body, b"trailer", token]
-    parts[min(place, 3)] = b"\0" + parts[min(place, 3)][place != 4 :]
-    assert received.unprotect(*parts, False) is None
+# An octet of the header, the stub, the trailer, and the parts of the token.
+@pytest.mark.parametrize("place", [0, 6, 10, 17, 21, 29, 32])
+@pytest.mark.parametrize("has_key_exchange", [False, True])
+def test_a_token_that_does_not_fit_is_none(functions: SimpleNamespace, place: int, has_key_exchange: bool) -> None:
+    sent, received = (functions.PduKeys(bytes(16), bytes(16), has_key_exchange) for _ in range(2))
+    pdu = bytearray(sent.protect(b"header", b"stub", b"trailer", False))
+    assert len(pdu) == 33
+    pdu[place] ^= 1
+    assert received.unprotect(bytes(pdu), 6, 10, False) is None
     # The sequence goes on, after a failure too.
-    body, token = sent.protect(b"header", b"stub", b"trailer", False)
-    assert received.unprotect(b"header", body, b"trailer", token, False) == b"stub"
+    assert received.unprotect(sent.protect(b"header", b"stub", b"trailer", False), 6, 10, False) == b"stub"
+
+
+@pytest.mark.parametrize(("start", "stop"), [(3, 2), (0, 5), (5, 5), (0, 2**32 - 1), (20, 21), (21, 20)])
+def test_a_pdu_that_is_too_short_for_its_parts_is_refused(functions: SimpleNamespace, start: int, stop: int) -> None:
+    with pytest.raises(ValueError, match="shorter than its parts"):
+        functions.PduKeys(bytes(16), bytes(16), True).unprotect(bytes(20), start, stop, True)
 
 
 @given(
@@ -377,7 +385,7 @@ RIGHT: dict[str, list[Any]] = {
 }
 METHODS: dict[str, list[Any]] = {
     "protect": [b"header", b"stub", b"trailer", True],
-    "unprotect": [b"header", b"stub", b"trailer", bytes(16), True],
+    "unprotect": [bytes(33), 6, 10, True],
 }
 
 

@@ -80,6 +80,9 @@ class LineCoverage:
             records.setdefault(test.partition("::")[0], json.loads(EMPTY))["failed"] = True
         data = self._coverage.get_data()
         for path in data.measured_files():
+            if not Path(path).exists():
+                # Cython names its sources relative to where it was compiled.
+                continue
             module = Path(path).relative_to(self._source).as_posix()
             for line, contexts in data.contexts_by_lineno(path).items():
                 masks: Counter[str] = Counter()

@@ -96,6 +96,8 @@ def test_no_connection(domain: Domain) -> None:
         ([SERVER], LogOn("MQ\\Administrator", "wrong")),
     ):
         found[:] = servers
+        # As after a start: no server is known.
+        operations.servers().clear()
         operations.log_on = log_on
         with pytest.raises(Refused) as refused:
             operations.prepare()
@@ -204,9 +206,38 @@ def test_a_connection_belongs_to_one_account(world: World) -> None:
 
 
 def test_the_next_controller_is_tried(domain: Domain) -> None:
-    directory = LdapDirectory(lambda: [NOBODY, SERVER], ADMINISTRATOR)
+    located: list[int] = []
+
+    def locate() -> list[Server]:
+        located.append(1)
+        return [NOBODY, SERVER]
+
+    directory = LdapDirectory(locate, ADMINISTRATOR)
     assert directory.initialize() is SUCCESS
+    # From now on the one that failed is tried last, and DNS is not asked again.
+    assert directory.operations.servers() == [SERVER, NOBODY]
     assert directory.read("Enterprise", None)[0] is SUCCESS
+    assert directory.server == HOST
+    assert len(located) == 1
+
+
+def test_a_controller_that_does_not_answer_is_left(domain: Domain, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It accepts connections, as a machine that hangs does."""
+    monkeypatch.setattr("lanner.directory.ldap.connection.ANSWER_TIMEOUT", 2.0)
+    with socket.create_server((NOBODY.address, 0)) as hanging:
+        mute = Server("mute.mq.test", NOBODY.address, hanging.getsockname()[1])
+        directory = LdapDirectory(lambda: [mute, SERVER], ADMINISTRATOR)
+        assert directory.initialize() is SUCCESS
+        assert directory.operations.servers() == [SERVER, mute]
+
+
+def test_controllers_are_located_again_when_no_known_one_answers(domain: Domain) -> None:
+    servers = [SERVER]
+    directory = LdapDirectory(lambda: servers, ADMINISTRATOR)
+    assert directory.initialize() is SUCCESS
+    directory.operations.servers()[:] = [NOBODY]
+    assert directory.read("Enterprise", None)[0] is SUCCESS
+    assert directory.operations.servers() == [SERVER]
 
 
 def test_the_controller_goes_and_comes_back(domain: Domain) -> None:

@@ -21,6 +21,7 @@ from lanner.wire.user_certificates import UserSignCert, UserSignCerts
 from tests.active_directory.conftest import Wire, equals, made
 from tests.active_directory.conftest import World as DirectoryWorld
 from tests.active_directory.domain import DNS_DOMAIN, ROOT, Domain
+from tests.client.other_manager import until
 from tests.security.samples import signing_key
 from tests.transfer.enterprise import QUICK
 from tests.transfer.world import Node, World
@@ -88,6 +89,10 @@ def members(domain: Domain, network: World) -> Iterator[Members]:
         cache.close()
 
 
+def until_connected(cache: CachedDirectory) -> None:
+    until(lambda: cache.initialize() is SUCCESS)
+
+
 def is_offline(node: Node) -> bool:
     return node.engine.queue_manager.directory_offline
 
@@ -126,8 +131,18 @@ def test_public_queues_across_sites(members: Members, network: World, domain: Do
         result, _ = alpha.engine.read_directory("Queue", [equals("Pathname", f"{name}\\none")])
         assert result is DirectoryOperationResult.DIRECTORY_NOT_CONNECTED
         assert is_offline(alpha)
+        # An unknown name hides nothing that was found before, even when that has expired.
+        members.caches[0]._changed()
+        alpha.send(target, b"and now it is offline")
+        alpha.sync()
+        network.tick(10)
+        assert omega.messages(target)[-1].body == b"and now it is offline"
+        # Earlier answers do not end the offline mode.
+        network.tick(70, step=5)
+        assert is_offline(alpha)
     finally:
         domain.start()
+    until_connected(members.caches[0])
     network.tick(70, step=5)
     assert not is_offline(alpha)
     second = omega.create(".\\second")
@@ -182,5 +197,6 @@ def test_what_was_read_is_kept(members: Members, domain: Domain, wire: Wire) -> 
         assert result is DirectoryOperationResult.DIRECTORY_NOT_CONNECTED
     finally:
         domain.start()
-    assert cache.initialize() is SUCCESS
-    assert cache.read("QueueManager", [equals("Identifier", uuid.uuid4())])[0] is not SUCCESS
+    until_connected(cache)
+    result, _ = cache.read("QueueManager", [equals("Identifier", uuid.uuid4())])
+    assert result is DirectoryOperationResult.OBJECT_NOT_FOUND

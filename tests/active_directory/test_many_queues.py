@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
+from lanner.directory.ldap import CachedDirectory
 from lanner.directory.ldap.messages import Add
+from lanner.directory.protocol import read_all
 from lanner.model.directory_objects import Queue
+from lanner.model.enums import DirectoryOperationResult
 from tests.active_directory.conftest import World, equals
 from tests.active_directory.domain import start
 
@@ -31,5 +35,17 @@ def test_ten_thousand_queues(tmp_path: Path) -> None:
         assert {one.label for one in found if isinstance(one, Queue)} == {f"queue {n}" for n in range(QUEUES)}
         last = world.all("Queue", [equals("Label", f"queue {QUEUES - 1}")])
         assert [one.pathname for one in last if isinstance(one, Queue)] == [f"{world.computer}\\{QUEUES - 1}"]
+        # As MSMQQuery reads them, while the engine goes on reading single objects.
+        cached = CachedDirectory(world.directory)
+        searching = threading.Thread(target=lambda: every.extend(read_all(cached.apart(), Queue)[1]))
+        every: list[Queue] = []
+        searching.start()
+        answers = []
+        while searching.is_alive():
+            name = f"{world.computer}\\{len(answers) % QUEUES}"
+            answers.append(cached.read("Queue", [equals("Pathname", name)])[0])
+        assert len(every) == QUEUES
+        assert set(answers) == {DirectoryOperationResult.SUCCESS}
+        cached.close()
     finally:
         domain.stop()

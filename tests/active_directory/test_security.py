@@ -289,7 +289,7 @@ def test_a_computer_makes_its_queue_manager_and_its_queues(world: World, wire: W
     assert found is not None
 
 
-@pytest.mark.spec("DSSM-5.1.2-1")
+@pytest.mark.spec("DSSM-5.1.2-1/the directory")
 def test_who_may_not_create_or_write(world: World) -> None:
     world.add_manager()
     guid = world.add_queue("orders", label="old")

@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +25,6 @@ import lanner.com
 from lanner.client._sync.mqrr_reader import MqrrReader
 from lanner.client.remote_message import from_remote_read
 from lanner.client.target import Target
-from lanner.directory.ldap.cached import RETRY_INTERVAL
 from lanner.directory.ldap.computer_account import principals_of
 from lanner.directory.ldap.connection import LdapRefused
 from lanner.model.directory_objects import GUID_NULL, RoutingLink, Site, User
@@ -42,6 +40,7 @@ from lanner.wire.message import Message
 from lanner.wire.sid import Sid
 from tests.active_directory.conftest import equals, made
 from tests.active_directory.domain import ADDRESS, DNS_DOMAIN, PASSWORD, REALM, ROOT, Domain
+from tests.client.other_manager import until
 from tests.client.peers import free_address
 
 LANNER: Final = Path(sys.executable).with_name("lanner")
@@ -71,6 +70,11 @@ class Member:
         )
         assert done.returncode == 0, (arguments, done.stdout, done.stderr)
         return done.stdout
+
+    def tries(self, *arguments: object) -> bool:
+        """Run a command; return whether it succeeded."""
+        command = [LANNER, *map(str, arguments), "--data", self.data]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
     def json(self, *arguments: object) -> Any:  # noqa: ANN401 (JSON)
         return json.loads(self.run(*arguments, "--json"))
@@ -242,8 +246,7 @@ def test_three_members_in_two_sites(domain: Domain, members: tuple[Member, Membe
         assert read_remotely(east, target).value == "while it was away"
     finally:
         domain.start()
-    # A queue manager does not ask for this long after a call that found no controller.
-    time.sleep(RETRY_INTERVAL)
-    east.run("queue", "create", r".\second", "--label", "second")
+    # A queue manager looks every few seconds whether a controller is there again.
+    until(lambda: east.tries("queue", "create", r".\second", "--label", "second"))
     gate.run("send", lookup(gate, "second"), "again")
     assert received(east, r".\second").value == "again"

@@ -19,6 +19,7 @@ import time
 from dataclasses import asdict
 
 import lanner
+from lanner.client.consuming import Consumed
 
 BAD = "bad"
 
@@ -39,11 +40,15 @@ def main() -> None:
             results.send(lanner.Message(body=message.body, label=message.id), transaction=transaction)
             os.write(log, f"H {message.id}\n".encode())
 
-        sys.stdout.write("ready\n")
-        sys.stdout.flush()
-        # Begins with the others.
-        sys.stdin.readline()
-        result = qm.open("orders").consume(handle, retries=int(retries), concurrency=2, backoff=(0.005, 0.1))
+        try:
+            sys.stdout.write("ready\n")
+            sys.stdout.flush()
+            # Begins with the others.
+            sys.stdin.readline()
+            result = qm.open("orders").consume(handle, retries=int(retries), concurrency=2, backoff=(0.005, 0.1))
+        except KeyboardInterrupt:
+            # The others have emptied the queue before this process could begin.
+            result = Consumed()
     os.write(log, f"R {json.dumps(asdict(result))}\n".encode())
 
 

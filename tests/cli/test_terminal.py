@@ -133,6 +133,12 @@ def test_a_narrow_terminal_keeps_names_and_numbers_whole(
     ]
 
 
+def test_a_narrow_terminal_keeps_the_role_of_a_user(data: Path, run: Run) -> None:
+    run("user", "add", "alice", "--role", "administrator", "--password-stdin", stdin="a long word\n")
+    seen = on_terminal("user", "list", "--data", data, columns=80)[1]
+    assert re.search(r"alice +administrator +no +yes +S-1-5-21-", seen), seen
+
+
 def test_a_closed_output_is_reported_and_leaves_the_messages(full: Path) -> None:
     script = f"{LANNER} receive orders --all --data {full} >&-"
     ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)

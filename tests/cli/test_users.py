@@ -26,7 +26,7 @@ def test_a_user_is_added_with_the_password_of_standard_input(run: Run, data: Pat
 
 def test_users_are_listed_changed_and_removed(run: Run, data: Path) -> None:
     run("user", "add", "bob", "--password-stdin", "--no-ntlm", stdin="first word\n")
-    assert run("user", "list").out.splitlines()[1].split()[2:] == ["user", "no", "no"]
+    assert run("user", "list").out.splitlines()[1].split()[1:4] == ["user", "no", "no"]
     run("user", "set", "BOB", "--administrator", "--password-stdin", stdin="second word\n")
     assert run("user", "list", "--json").json[0]["administrator"]
     assert UserFile(data / "users.json").verify("bob", "second word") is not None

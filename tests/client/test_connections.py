@@ -9,11 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from lanner.client._async import connections as async_connections
-from lanner.client._sync import connections as sync_connections
 from lanner.client._sync.connections import Connections
 from lanner.client.target import Target
 from lanner.model.errors import RemoteMachineNotAvailable
+from lanner.rpc import endpoint_mapper
 from lanner.rpc.faults import RpcConnectionError
 from lanner.services.ports import HANDSHAKE_PORT
 from tests.client import both_colours
@@ -117,8 +116,7 @@ def test_an_attempt_to_connect_ends_where_the_endpoint_mapper_and_the_port_keep_
 ) -> None:
     address = free_address()
     # That of endpoint mappers is for administrators only.
-    for module in (async_connections, sync_connections):
-        monkeypatch.setattr(module, "EPMAPPER_PORT", MAPPER_PORT)
+    monkeypatch.setattr(endpoint_mapper, "EPMAPPER_PORT", MAPPER_PORT)
     with (
         silent(address, MAPPER_PORT),
         silent(address, HANDSHAKE_PORT),

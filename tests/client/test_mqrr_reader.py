@@ -27,6 +27,7 @@ from lanner.model.branches import Branch
 from lanner.model.enums import QueueAccessType, QueueShareMode
 from lanner.model.errors import (
     DtcConnect,
+    InsufficientResources,
     InvalidHandle,
     IOTimeout,
     OperationCancelled,
@@ -55,6 +56,7 @@ from tests.services.site import until
 from tests.services.test_mqrr_transactions import Unit
 from tests.statuses import (
     MQ_ERROR_DTC_CONNECT,
+    MQ_ERROR_INSUFFICIENT_RESOURCES,
     MQ_ERROR_TRANSACTION_SEQUENCE,
 )
 from tests.wire.samples import full_packet
@@ -138,7 +140,6 @@ def test_a_computer_without_it_is_read_by_mqqp(tmp_path: Path) -> None:
 
 @pytest.mark.spec("MQRR-3.2.4.1-8")
 @pytest.mark.spec("MQRR-3.2.4.1-9")
-@pytest.mark.spec("MQRR-3.2.4-1")
 @served
 async def test_a_refused_open_is_the_application_s(site: Site) -> None:
     async with reading(site) as reader:
@@ -159,6 +160,49 @@ async def test_a_refused_open_is_the_application_s(site: Site) -> None:
         await handles.reading(await connections.now(), QueueAccessType.RECEIVE)
     assert isinstance((await connections.now()).reader, MqrrReader)
     await connections.close()
+
+
+@pytest.mark.spec("MQRR-3.2.4-1")
+@served
+async def test_every_refusal_is_the_application_s(site: Site) -> None:
+    site.create("t", transactional=True)
+    site.send(b"one", queue="t")
+    unit = Unit(site)
+    async with reading(site) as reader:
+        queue = await reader.open(parse(T))
+        there = await reader.open_for_move(parse(f"{T};sub"))
+        handle, cursor = queue.context, await queue.create_cursor()
+        await reader.enlist(unit.uow, unit.token, parse(T))
+        entry, _ = await queue.begin(transaction=unit.uow)
+        waiting = asyncio.ensure_future(queue.peek(60_000))
+        await until(lambda: len(reader.pending) == 2)
+        (request_id,) = reader.pending.keys() - {entry.request_id}
+        works: dict[str, Callable[[], Awaitable[object]]] = {
+            "R_CreateCursor": queue.create_cursor,
+            "R_CloseCursor": lambda: queue.close_cursor(cursor),
+            "R_PurgeQueue": queue.purge,
+            "R_StartReceive": lambda: queue.receive(0),
+            "R_CancelReceive": lambda: queue.cancel(request_id),
+            "R_EndReceive": lambda: queue.end(PendingRead(77), RemoteReadAck.RR_ACK),
+            "R_MoveMessage": lambda: queue.move(1, there),
+            "R_QMEnlistRemoteTransaction": lambda: reader.enlist(uuid.uuid4().bytes, b"token", parse(T)),
+            "R_StartTransactionalReceive": lambda: queue.receive(0, transaction=unit.uow),
+            "R_SetUserAcknowledgementClass": lambda: queue.reject(1, 0xC004),
+            "R_EndTransactionalReceive": lambda: queue.end(entry, RemoteReadAck.RR_ACK),
+            "R_CloseQueue": queue.close,
+        }
+        methods = site.service.interface._methods
+        for name, work in works.items():
+            opnum = REMOTE_READ.by_name[name].opnum
+            kept = methods[opnum]
+            answered(site, name, lambda *_, **__: MQ_ERROR_INSUFFICIENT_RESOURCES)
+            with pytest.raises(InsufficientResources):
+                await work()
+            methods[opnum] = kept
+        assert not queue.is_open
+        await reader.reading.call(REMOTE_READ.by_name["R_CloseQueue"], pph_context=handle)
+        with pytest.raises(OperationCancelled):
+            await waiting
 
 
 @pytest.mark.spec("MQRR-3.2.4.1-1")
@@ -192,6 +236,7 @@ async def test_an_open_says_who_we_are(site: Site) -> None:
         assert (arguments["major"], arguments["minor"], arguments["build_number"]) == (6, 1, 7601)
 
 
+@pytest.mark.spec("MQRR-3.2.4.1-2")
 @served
 async def test_a_program_has_one_identifier(site: Site) -> None:
     first, second = [await MsmqConnection.make(target(site)) for _ in range(2)]

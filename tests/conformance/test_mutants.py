@@ -264,6 +264,14 @@ def test_a_failing_test_is_measured_again_and_has_no_mutants(
         assert {line.split()[0] for line in printed.splitlines()[3:]} == {"X-1"}
 
 
+def test_code_of_no_file_is_not_measured(project: mutants.Project) -> None:
+    """Compiled code may name a source that is not there, as Cython's does."""
+    gone = project.source / "pack" / "gone.pyx"
+    with (project.tests / "unit" / "test_mod.py").open("a", encoding="utf-8") as file:
+        file.write(f"\n\ndef test_compiled():\n    exec(compile('number = 1', {str(gone)!r}, 'exec'))\n")
+    assert run(project, "--row", "X-1") == 0
+
+
 def test_a_stopped_measurement_keeps_the_folders_that_were_measured(
     project: mutants.Project, capsys: pytest.CaptureFixture[str]
 ) -> None:

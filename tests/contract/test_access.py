@@ -39,6 +39,17 @@ async def entries_of(queue: lanner.aio.Queue) -> list[tuple[str, str, tuple[str,
     return [(one.account, one.access, one.rights) for one in (await queue.access()).entries or ()]
 
 
+async def test_an_access_list_has_the_rights_of_the_user_who_asks(place: Place, qm: lanner.aio.QueueManager) -> None:
+    queue = await closed(qm)
+    found = await queue.access()
+    assert found.own == ("full",)
+    await queue.grant("Everyone", "get-permissions", "receive")
+    async with place.as_bob(qm) as bob:
+        his = await bob.open(queue.name).access()
+        assert his.own == ("receive", "get-permissions")
+        assert [his.may(word) for word in ("receive", "peek", "send", "delete-queue")] == [True, True, False, False]
+
+
 @covers("QueueManager.create_queue")
 async def test_a_new_queue_is_its_makers_and_others_may_send(place: Place, qm: lanner.aio.QueueManager) -> None:
     """DECISIONS, safe defaults; root and the service's user make queues for the Administrators."""

@@ -176,7 +176,10 @@ def test_a_unix_user_without_an_account_owns_the_queue_that_it_makes(service: Se
         import os, sys
         import lanner
         # Once as root, which may read the interpreter's modules.
-        lanner.connect(data=sys.argv[1]).close()
+        with lanner.connect(data=sys.argv[1]) as manager:
+            queue = manager.create_queue("his")
+            queue.send("x")
+            queue.receive(0)
         os.chdir(sys.argv[1])
         os.setgroups([]); os.setgid(54321); os.setuid(54321)
         with lanner.connect(data=".") as manager:
@@ -192,6 +195,6 @@ def test_a_unix_user_without_an_account_owns_the_queue_that_it_makes(service: Se
     with lanner.connect(data=service.data) as manager:
         found = manager.open("hers").access()
     assert found.owner_sid == str(sid)
-    (record,) = records(service.data, "create queue")
+    _, record = records(service.data, "create queue")
     assert (record["sid"], record["from"]) == (str(sid), f"lanner.sock uid {uid}")
     service.data.chmod(0o700)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import itertools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -89,7 +90,8 @@ async def test_receives_that_shared_a_request_are_in_doubt_each_about_its_own_me
     sent = [str(number) for number in range(8)]
     doubtful: list[object] = []
     async with through(form, proxy) as cut:
-        for number in (1, 2, 3):
+        # How many requests the receives share depends on which of them start first.
+        for number in itertools.cycle(range(1, 9)):
             q = await new_queue(qm)
             await q.send_many([lanner.Message(body=body, recoverable=True) for body in sent])
             mine = cut.open(q.name)
@@ -116,7 +118,8 @@ async def test_receives_that_shared_a_request_are_in_doubt_each_about_its_own_me
                     taken.append((await mine.receive(0.5)).body)
             assert len(set(taken)) == len(taken)
             assert set(taken) | set(here) == set(sent)
-    assert doubtful
+            if doubtful and number >= 3:
+                break
 
 
 @contextlib.asynccontextmanager
@@ -296,10 +299,14 @@ async def test_each_of_many_sends_that_cannot_be_repeated_speaks_of_its_own_mess
         await mine.send("first")
         proxy.lose_call(2, when=when)
         proxy.listen_no_more()
-        sent = [str(number) for number in range(20)]
-        ends = await asyncio.gather(*(mine.send(each) for each in sent), return_exceptions=True)
+        sent: list[str] = []
+        ends: list[str | BaseException] = []
+        # All of the first twenty may share one request; then the next request is lost.
+        while all(isinstance(end, str) for end in ends):
+            some = [str(len(sent) + number) for number in range(20)]
+            ends += await asyncio.gather(*(mine.send(each) for each in some), return_exceptions=True)
+            sent += some
         failed = [end for end in ends if not isinstance(end, str)]
-        assert failed
         known = "; messages that were under way may have been sent: 0 of 1 are known to be"
         for end in failed:
             assert isinstance(end, errors.RemoteMachineNotAvailable | errors.ServiceNotAvailable)

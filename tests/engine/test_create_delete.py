@@ -331,7 +331,7 @@ def test_a_public_queue_is_published(h: Harness) -> None:
     assert h.queue(f"PUBLIC={given}").full_path == entry.full_path
 
 
-@pytest.mark.spec("DMPR-3.1.7.1.3-8")
+@pytest.mark.spec("DMPR-3.1.7.1.3-8", "DSSM-5.1.2-1/the local queue list")
 @pytest.mark.parametrize(
     ("result", "status"),
     [

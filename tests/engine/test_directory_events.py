@@ -480,6 +480,25 @@ def test_while_offline_only_the_own_computer_is_known(integrated: Harness) -> No
     assert journal.entries == []
 
 
+@pytest.mark.spec("DMPR-3.1.7.1.20-2/earlier answers", "DMPR-3.1.7.1.20-3/earlier answers")
+def test_while_offline_earlier_answers_of_the_directory_count(integrated: Harness) -> None:
+    """An unknown name begins the offline mode, and must not hide what was read before."""
+    h = integrated
+    own = h.create(r".\orders", label="mine")
+    theirs, beta = Queue(pathname=r"BETA\bills"), QueueManager(computer_name="BETA")
+    known = {"Queue": theirs, "QueueManager": beta, "Site": Site(name="west")}
+    h.directory.answers["recall"] = lambda kind, filters, attributes=None: known[kind] if filters else None
+    h.engine.queue_manager.directory_offline = True
+    assert h.engine.read_directory("Queue", is_("Pathname", r"BETA\bills")) == (SUCCESS, theirs)
+    assert h.engine.read_directory("QueueManager", is_("ComputerName", "BETA")) == (SUCCESS, beta)
+    assert h.engine.read_directory("Site", is_("Name", "west")) == (SUCCESS, known["Site"])
+    assert h.engine.read_directory("Site", None) == (NOT_CONNECTED, None)
+    # What this computer has takes precedence.
+    assert h.engine.read_directory("Queue", is_("Label", "mine")) == (SUCCESS, own)
+    manager = h.engine.queue_manager
+    assert h.engine.read_directory("QueueManager", is_("ComputerName", "ALPHA")) == (SUCCESS, manager)
+
+
 @pytest.mark.spec("DMPR-3.1.7.1.20-5")
 def test_a_forced_read_asks_the_directory_and_changes_nothing(integrated: Harness) -> None:
     """3.1.7.1.20 iForceDirectoryRead: the read ignores the offline mode.
@@ -528,6 +547,31 @@ def test_when_the_directory_is_back_its_values_are_taken_over(integrated: Harnes
     assert [(queue.label, queue.quota) for queue in (public, other)] == [("theirs", 5), ("paid", 6)]
     assert private.label == "mine"
     assert h.engine.read_directory("Site", None)[0] is SUCCESS
+
+
+def test_many_queues_are_read_again_in_slices(integrated: Harness) -> None:
+    """Each read of a directory elsewhere takes time, and messages wait for no more than a few."""
+    h = integrated
+    queues = [h.create(rf".\{number}") for number in range(10)]
+    go_offline(h)
+    h.directory.connected = True
+    for queue in queues:
+        h.directory.write(Queue(identifier=queue.identifier, queue_type=QueueType.PUBLIC, label="new"), ["Label"])
+    plain = h.directory.read
+
+    def slow(*arguments: object) -> object:
+        h.now += 0.02
+        return plain(*arguments)  # type: ignore[arg-type] # as it was called
+
+    h.directory.answers["read"] = slow
+    h.tick(ONLINE_TIMER)
+    assert not h.engine.queue_manager.directory_offline
+    counts = [sum(queue.label == "new" for queue in queues)]
+    h.engine.delete_queue(queues[4])
+    while h.engine.next_delay() == 0:
+        h.tick(0)
+        counts.append(sum(queue.label == "new" for queue in queues))
+    assert counts == [3, 6, 9]
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.25-1")

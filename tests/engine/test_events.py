@@ -22,6 +22,7 @@ from lanner.model.directory_objects import Queue
 from lanner.model.enums import Acknowledgements, MessageClass, QueueAccessType
 from lanner.model.events import EventKind
 from lanner.security.identity import SYSTEM
+from lanner.store import staging
 from lanner.store.event_log import EVENT
 from lanner.wire.format_name import parse
 from lanner.wire.message import Message
@@ -335,6 +336,67 @@ def test_published_messages_arrive_in_the_batch_of_their_publication(h: Harness)
     with h.store.scan(queue.number, 0) as scan:
         visible = {number: (lookup_id, len(record.packet)) for number, lookup_id, record in scan}
     assert {event.visibility: (event.lookup_id, event.size) for event in events} == visible
+
+
+def test_the_sender_of_published_messages_is_known_from_the_first_publication_on(h: Harness) -> None:
+    h.create()
+    stage(h, b"one", b"first", b"second")
+    h.engine.publish_stages(b"key", [b"one"])
+    h.sync()
+    events = logged(h)
+    assert [event.other for event in events] == [1, 1]
+    (message, _) = h.messages()
+    sender = h.store.table(EVENT_SENDERS).get(SENDER_KEY.pack(1))
+    assert sender == bytes((message.sender_identifier_type,)) + message.sender_identifier
+    stage(h, b"two", b"third")
+    h.restart()
+    h.engine.publish_stages(b"other", [b"two"])
+    h.sync()
+    assert logged(h)[-1].other == 1
+
+
+@pytest.mark.parametrize("damaged", [[0], [3], [5], [1, 2, 5], list(range(6))])
+def test_a_damaged_staged_message_has_no_event_and_the_others_keep_their_numbers(
+    h: Harness, damaged: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "_EVENT_BYTES", 2000)  # so that events come in several blocks
+    queue = h.create()
+    stage(h, b"one", *(b"%d" % number + bytes(800) for number in range(6)))
+    h.sync()
+    environment = h.store._environment
+    with environment.write() as txn:
+        rows = list(txn.cursor(environment.staged))
+        for place in damaged:
+            txn.put(rows[place][0], rows[place][1][:-1] + b"?", db=environment.staged)
+    with h.store.lock:
+        environment.renew()
+    before = h.store.events.horizon
+    h.engine.publish_stages(b"key", [b"one"])
+    h.sync()
+    h.checkpoint()
+    blocks = h.store.events.read(before, h.store.events.horizon, 100)
+    numbers = [first + row for first, data in blocks for row in range(len(data) // EVENT.size)]
+    assert numbers == [before + 1 + place for place in range(6) if place not in damaged]
+    with h.store.scan(queue.number, 0) as scan:
+        visible = {number: lookup_id for number, lookup_id, _ in scan}
+    assert {event.visibility: event.lookup_id for event in logged(h)} == visible
+    assert len(visible) == 6 - len(damaged)
+
+
+def test_a_listener_hears_of_every_published_message(tmp_path: Path) -> None:
+    heard: list[tuple[EventKind, bytes]] = []
+
+    def listen(kind: EventKind, queue: Queue | None, lookup_id: int, packet: bytes, reason: int) -> None:
+        heard.append((kind, Message(packet).body))
+
+    h = Harness(tmp_path / "data", event_listener=listen)
+    h.create()
+    stage(h, b"one", b"first", b"second")
+    assert heard == []
+    h.engine.publish_stages(b"key", [b"one"])
+    h.sync()
+    assert heard == [(EventKind.ARRIVED, b"first"), (EventKind.ARRIVED, b"second")]
+    h.close()
 
 
 def test_what_is_not_on_disk_is_not_in_the_log(h: Harness) -> None:

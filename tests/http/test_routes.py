@@ -91,6 +91,10 @@ def test_messages_are_sent_and_looked_at(alice: httpx.Client) -> None:
     assert _messages(alice, path, label="octets")[0]["body"] == octets
     assert [one["label"] for one in _messages(alice, path, filter="recoverable=no")] == ["octets"]
     assert _messages(alice, path, until="2000-01-01") == []
+    assert len(_messages(alice, path, **{"class": "Normal"})) == 4
+    misspelt = alice.get(f"{path}/messages", params={"class": "nack_bad"}).json()["detail"]
+    assert "class is compared with a number, or one of normal, report, ack_reach_queue" in misspelt
+    assert _messages(alice, path, filter="class~nack_bad") == []
     one = alice.get(f"{path}/messages", params={"limit": 1}).json()
     assert (len(one["messages"]), one["scanned"]) == (1, 1)
     rest = _messages(alice, path, after=one["after"])
@@ -249,6 +253,12 @@ def test_the_overview_of_a_user_is_asked_for_once_a_second(alice: httpx.Client) 
     assert alice.get(f"{API}/overview").json()["queues"] in (before["queues"], before["queues"] + 1)
 
 
+def test_a_session_has_the_address_of_its_user(alice: httpx.Client) -> None:
+    """All users of the HTTP process come to the queue manager from that process."""
+    found = alice.get(f"{API}/sessions").json()
+    assert ("alice", "http 127.0.0.1") in [(one["user"], one["address"]) for one in found], found
+
+
 @pytest.mark.parametrize("path", ["peers", "sessions", "transactions", "status", "settings", "tokens"])
 def test_what_there_is_to_see_is_shown(alice: httpx.Client, path: str) -> None:
     assert alice.get(f"{API}/{path}").status_code == 200
@@ -266,3 +276,43 @@ def test_the_routes_are_described(alice: httpx.Client) -> None:
     document = alice.get("/api/openapi.json").json()
     assert document["openapi"].startswith("3.1")
     assert f"{API}/queues/{{name}}/messages/{{lookup_id}}/resend" in document["paths"]
+
+
+def test_the_description_has_the_log_ons_and_the_problems(alice: httpx.Client) -> None:
+    """A client generated from the description logs on, and reads the errors that really come."""
+    document = alice.get("/api/openapi.json").json()
+    components = document["components"]
+    ways = components["securitySchemes"]
+    assert {(one["type"], one.get("scheme")) for one in ways.values()} == {
+        ("http", "bearer"),
+        ("http", "basic"),
+        ("apiKey", None),
+    }
+    assert document["security"] == [{name: []} for name in ways]
+    open_to_all = set()
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            failure = operation["responses"]["default"]["content"]["application/problem+json"]["schema"]
+            assert failure == {"$ref": "#/components/schemas/Problem"}
+            assert "422" not in operation["responses"], (method, path)
+            if operation.get("security") == []:
+                open_to_all.add(f"{method} {path.removeprefix(API)}")
+    assert open_to_all == {"post /session", "get /health/live", "get /health/ready"}
+    members = components["schemas"]["Problem"]["properties"]
+    for answer in (alice.get(f"{API}/queues/private$%5Cnone"), alice.get(f"{API}/queues", params={"page": 0})):
+        assert set(answer.json()) <= set(members)
+
+
+def test_a_name_with_a_null_is_refused_by_its_name(alice: httpx.Client) -> None:
+    """RPC carries the text of the error in a string that ends at a null."""
+    answer = alice.delete(f"{API}/users/%00")
+    assert (answer.status_code, answer.json()["detail"]) == (400, "there is no user \\x00")
+
+
+def test_a_body_that_is_no_json_is_refused_in_words(alice: httpx.Client) -> None:
+    answer = alice.post(f"{API}/queues", content='{"name": ', headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["title"]) == (400, "InvalidParameter")
+    assert answer.json()["detail"].startswith("body, character 9: not JSON: ")
+    form = alice.post(f"{API}/queues", data={"name": "private$\\x"})
+    assert form.status_code == 400
+    assert "Content-Type" in form.json()["detail"]

@@ -11,6 +11,7 @@ import socket
 import struct
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
@@ -272,6 +273,26 @@ def test_a_peer_that_vanishes_is_noticed() -> None:
 def unfinished(server: RpcServer) -> int:
     """Bytes of strangers' requests that are not whole."""
     return next(one.used for one in server.budget.usage() if one.resource.endswith("of strangers"))
+
+
+def test_a_fragment_is_acknowledged_at_once() -> None:
+    """A client with Nagle's algorithm would otherwise wait 40 ms with each further fragment."""
+
+    async def main() -> None:
+        told: list[tuple[int, ...]] = []
+        async with served(Notes()) as (server, port), raw_connection(port) as (reader, writer):
+            await begin(reader, writer)
+            (connection,) = server.clients()
+            connection._tcp = SimpleNamespace(setsockopt=lambda *option: told.append(option))  # type: ignore[assignment]
+            writer.write(request(bytes(4000), flags=PFC_FIRST_FRAG))
+            await until(lambda: unfinished(server) == 4000)
+            assert told == [(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)]
+            writer.write(request(b"the end", flags=2))
+            assert (await answer(reader))[2].endswith(b"the end")
+            # The answer carries this acknowledgment.
+            assert len(told) == 1
+
+    run(main())
 
 
 def test_requests_that_never_become_whole_do_not_fill_the_memory(caplog: pytest.LogCaptureFixture) -> None:

@@ -53,6 +53,7 @@ def test_machine_and_queue_have_numbers_of_their_own(manager: Managed, h: Harnes
 )
 def test_each_property_has_its_number_and_type(manager: Managed, h: Harness) -> None:
     h.create("q")
+    h.send("q", bytes(100))
     qm = h.engine.queue_manager
     qm.directory_integrated, qm.directory_server_list = True, ["DC1", "DC2"]
     descriptor = h.open("q")
@@ -63,7 +64,8 @@ def test_each_property_has_its_number_and_type(manager: Managed, h: Harness) -> 
     assert active == (r"DIRECT=OS:ALPHA\private$\q",)
     assert isinstance(private, tuple)
     assert r"ALPHA\private$\q" in private
-    assert (server, connected, size) == ("\\\\DC1", "CONNECTED", 0)
+    assert (server, connected, size) == ("\\\\DC1", "CONNECTED", qm.total_bytes)
+    assert qm.total_bytes > 100
     # The system and its release, then the queue manager and its.
     assert isinstance(kind, str)
     assert kind.startswith("Linux ")

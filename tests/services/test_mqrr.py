@@ -14,10 +14,16 @@ from typing import Any
 
 import pytest
 
+from lanner.host.coordinator import coordinator_of
+from lanner.model.branches import Branch
 from lanner.model.enums import QueueAccessType
+from lanner.rpc.async_client import connect_tcp
+from lanner.rpc.faults import RpcFault
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.ndr import NULL_HANDLE, Syntax
 from lanner.rpc.pdu import AuthLevel
+from lanner.rpc.security import Credentials
+from lanner.rpc.server import RpcServer
 from lanner.security.access_masks import QueueAccess
 from lanner.security.identity import ANONYMOUS, SYSTEM
 from lanner.services.interfaces import mqrr
@@ -28,6 +34,7 @@ from lanner.services.interfaces.mqrr import REMOTE_READ
 from lanner.services.mqrr import RemoteReadService
 from lanner.wire.extension_headers import Extensions
 from lanner.wire.identifiers import MessageIdentifier
+from lanner.wire.propagation_token import pack_token
 from lanner.wire.reader import Reader
 from lanner.wire.security_descriptor import Acl, SecurityDescriptor, allow
 from tests.services.mqrr_peer import (
@@ -45,6 +52,7 @@ from tests.services.mqrr_peer import (
 )
 from tests.services.remote_read_peer import CLIENT_ID, NDR20, NDR64, Peer, context
 from tests.services.site import ADDRESS, until
+from tests.services.test_mqrr_transactions import enlist
 from tests.statuses import (
     MQ_ERROR_ACCESS_DENIED,
     MQ_ERROR_DTC_CONNECT,
@@ -171,8 +179,11 @@ async def test_every_method_works_in_both_syntaxes(site: Site, syntax: Syntax) -
 @pytest.mark.spec("MQRR-2.2-3")
 @served
 async def test_of_two_syntaxes_one_is_chosen(site: Site) -> None:
-    results = await bound(site, context(0, REMOTE_READ, NDR20), context(1, REMOTE_READ, NDR64))
-    assert sorted(result for result, _, _ in results) == [0, 2]
+    for syntaxes in ((NDR20, NDR64), (NDR64, NDR20)):
+        results = await bound(site, *(context(number, REMOTE_READ, syntax) for number, syntax in enumerate(syntaxes)))
+        # NDR, wherever it stands among the offers.
+        assert [result for result, _, _ in results] == [0 if syntax is NDR20 else 2 for syntax in syntaxes]
+        assert [syntax for result, _, syntax in results if result == 0] == [NDR20]
 
 
 @pytest.mark.spec("MQRR-1.7-2")
@@ -202,9 +213,6 @@ async def test_the_port_is_four_octets(site: Site) -> None:
 
 @pytest.mark.spec("MQRR-3.1.4.1-6")
 @pytest.mark.spec("MQRR-2.1-6")
-@pytest.mark.spec("MQRR-3.1.4.2-23")
-@pytest.mark.spec("MQRR-5.1-1")
-@pytest.mark.spec("MQRR-5.1-2")
 def test_a_caller_without_a_name_gets_the_port_and_nothing_else(tmp_path: Path) -> None:
     async def run() -> None:
         async with serving(tmp_path, level=AuthLevel.PKT_INTEGRITY) as site:
@@ -221,6 +229,54 @@ def test_a_caller_without_a_name_gets_the_port_and_nothing_else(tmp_path: Path) 
                 p_queue_format=QueueFormat(3, 0, 0, "OS:.\\private$\\q"),
             )
             assert results[RETURNS] == MQ_ERROR_ACCESS_DENIED
+
+    asyncio.run(run())
+
+
+@pytest.mark.spec("MQRR-3.1.4.2-23")
+@pytest.mark.spec("MQRR-5.1-1")
+@pytest.mark.spec("MQRR-5.1-2")
+def test_a_user_needs_privacy(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with serving(tmp_path, level=AuthLevel.PKT_INTEGRITY) as site:
+            site.create("t", sid=site.add_user("alice"), transactional=True)
+            site.send(b"one", queue="t")
+            credentials = Credentials("alice", "alice-secret", "")
+            branch = Branch(coordinator_of(site.runtime.engine).identifier, uuid.uuid4(), "reader")
+            name = "OS:.\\private$\\t"
+            enlistment = {
+                "p_transaction_id": branch.transaction.bytes_le,
+                "cb_propagation_token": len(pack_token(branch)),
+                "pb_propagation_token": pack_token(branch),
+                "p_queue_format": QueueFormat(3, 0, 0, name),
+            }
+            read = {"ul_action": RECEIVE, "ul_timeout": 0, "lookup_id": 0, "h_cursor": 0, "dw_request_id": 1}
+            read |= {"dw_max_body_size": FOREVER, "dw_max_compound_message_size": 0}
+            for level in (AuthLevel.PKT_INTEGRITY, AuthLevel.PKT_PRIVACY):
+                async with await connect_tcp(ADDRESS, site.port, credentials=credentials, level=level) as client:
+                    bound = await client.bind(REMOTE_READ)
+                    if level is AuthLevel.PKT_INTEGRITY:
+                        for workgroup in (0, 1):
+                            arguments = opening(QueueFormat(3, 0, 0, name)) | {"f_workgroup": workgroup}
+                            with pytest.raises(RpcFault) as refused:
+                                await bound.call(mqrr.R_OPEN_QUEUE, **arguments)
+                            assert refused.value.status == MQ_ERROR_ACCESS_DENIED
+                            moved = opening(QueueFormat(8, 0, 0, f"{name};sub"), 4) | {"f_workgroup": workgroup}
+                            with pytest.raises(RpcFault) as refused:
+                                await bound.call(mqrr.R_OPEN_QUEUE_FOR_MOVE, **moved)
+                            assert refused.value.status == MQ_ERROR_ACCESS_DENIED
+                        enlisted = await bound.call(mqrr.R_QM_ENLIST_REMOTE_TRANSACTION, **enlistment)
+                        assert enlisted[RETURNS] == MQ_ERROR_ACCESS_DENIED
+                        assert not site.runtime.engine.opening.descriptors
+                        assert not site.operations.find(".\\private$\\t").subqueues
+                        continue
+                    opened = await bound.call(mqrr.R_OPEN_QUEUE, **opening(QueueFormat(3, 0, 0, name)))
+                    read |= {"ph_context": opened["pph_context"], "p_transaction_id": branch.transaction.bytes_le}
+                    # It was not enlisted before.
+                    got = await bound.call(mqrr.R_START_TRANSACTIONAL_RECEIVE, **read)
+                    assert got[RETURNS] == MQ_ERROR_TRANSACTION_SEQUENCE
+                    assert (await bound.call(mqrr.R_QM_ENLIST_REMOTE_TRANSACTION, **enlistment))[RETURNS] == OK
+                    assert (await bound.call(mqrr.R_START_TRANSACTIONAL_RECEIVE, **read))[RETURNS] == OK
 
     asyncio.run(run())
 
@@ -261,8 +317,12 @@ async def test_an_open_changes_nothing(site: Site) -> None:
 async def test_the_names_of_queues(site: Site) -> None:
     qm = site.runtime.engine.queue_manager
     qm.security = SecurityDescriptor(owner=SYSTEM.sid, dacl=Acl((allow(ANONYMOUS.sid, 0x100000FF),))).pack()
+    with site.runtime.change() as change:
+        site.operations.create_queue(".\\pub", {"security": site.operations.find(".\\private$\\q").security})
+    change.wait()
     with site.runtime.lock:
         number = site.operations.find(".\\private$\\q").private_queue_number
+        public = site.operations.find(".\\pub").identifier
         descriptors = site.runtime.engine.opening.descriptors
     peer = await site.peer()
     names = {
@@ -275,6 +335,7 @@ async def test_the_names_of_queues(site: Site) -> None:
         QueueFormat(4, 0x81, 0, qm.identifier): "journal",
         QueueFormat(3, 0x81, 0, "OS:ALPHA\\private$\\q"): "q;journal",
         QueueFormat(2, 0x81, 0, MessageIdentifier(qm.identifier, number)): "q;journal",
+        QueueFormat(1, 0x81, 0, public): "pub;journal",
     }
     for queue_format, wanted in names.items():
         site.runtime.engine.opening.descriptors.clear()
@@ -387,12 +448,14 @@ async def test_a_queue_that_is_not_here(site: Site) -> None:
             site.operations.names.format_name("DIRECT=TCP:127.0.77.7\\private$\\q"), QueueAccessType.SEND
         )
     change.wait()
+    queues = set(site.runtime.engine.queue_manager.queue_collection)
     for name in ("OS:.\\private$\\none", "OS:elsewhere\\private$\\q", "TCP:127.0.77.7\\private$\\q"):
         assert await fault(site.opened(name, peer=peer)) == MQ_ERROR_QUEUE_NOT_FOUND
         assert await fault(site.opened_for_move(name, peer)) == MQ_ERROR_QUEUE_NOT_FOUND
     foreign = QueueFormat(2, 0, 0, MessageIdentifier(CLIENT_ID, 1))
     assert await fault(peer.call(REMOTE_READ, mqrr.R_OPEN_QUEUE, **opening(foreign))) == MQ_ERROR_QUEUE_NOT_FOUND
     assert await fault(site.opened_for_move("OS:.\\private$\\none;s", peer)) == MQ_ERROR_QUEUE_NOT_FOUND
+    assert set(site.runtime.engine.queue_manager.queue_collection) == queues
 
 
 @pytest.mark.spec("MQRR-3.1.4.2-12")
@@ -533,7 +596,6 @@ async def test_a_handle_serves_its_association(site: Site) -> None:
 @pytest.mark.spec("MQRR-3.1.4.7-8")
 @pytest.mark.spec("MQRR-3.1.4.7-9")
 @pytest.mark.spec("MQRR-3.1.4.9-2")
-@pytest.mark.spec("MQRR-3.1.4.9-3")
 @pytest.mark.spec("MQRR-3.1.4.9-4")
 @pytest.mark.spec("MQRR-3.1.4.9-5")
 @pytest.mark.spec("MQRR-1.3.1-2/peek, receive and give back")
@@ -569,6 +631,21 @@ def test_a_lookup_identifier_outlives_a_restart(tmp_path: Path) -> None:
     before = asyncio.run(seen(b"one", b"two"))
     assert [body for body, _ in before] == [b"one", b"two"]
     assert asyncio.run(seen()) == before
+
+
+@pytest.mark.spec("MQRR-3.1.4.9-3")
+def test_what_was_acknowledged_does_not_come_back(tmp_path: Path) -> None:
+    async def life(*bodies: bytes) -> None:
+        async with serving(tmp_path, make=bool(bodies)) as site:
+            site.send(*bodies)
+            q = await site.opened()
+            if bodies:
+                assert await q.end(await q.read()) == OK
+            assert site.count() == 1
+            assert (await q.read(PEEK)).body == b"two"
+
+    asyncio.run(life(b"one", b"two"))
+    asyncio.run(life())
 
 
 @pytest.mark.spec("MQRR-3.1.4.7-11")
@@ -653,14 +730,17 @@ async def test_a_wait_is_cancelled(site: Site, action: int) -> None:
     await other.cursor()
     assert await q.cancel(5) == OK
     assert (await waiting).status == MQ_ERROR_OPERATION_CANCELLED
-    assert await q.end(5) in (MQ_ERROR_INVALID_HANDLE, MQ_ERROR_INVALID_PARAMETER)
+    # The other receive of the handle is an entry; a peek is none.
+    assert await q.end(5) == (MQ_ERROR_INVALID_PARAMETER if action == RECEIVE else MQ_ERROR_INVALID_HANDLE)
     assert not sister.done()
     assert not elsewhere.done()
     assert await q.cancel(6) == await other.cancel(5) == OK
+    assert await q.end(5) == MQ_ERROR_INVALID_HANDLE
     assert ((await sister).status, (await elsewhere).status) == (
         MQ_ERROR_OPERATION_CANCELLED,
         MQ_ERROR_OPERATION_CANCELLED,
     )
+    assert await q.end(5) == MQ_ERROR_INVALID_HANDLE
     site.send(b"one")
     assert (await q.read(dw_request_id=5)).body == b"one"
 
@@ -822,22 +902,43 @@ def test_a_receive_that_is_not_ended_is_given_back(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.spec("MQRR-3.1.2.2-1")
+@served
+async def test_the_cleanup_time_is_five_minutes_unless_configured(site: Site) -> None:
+    service = RemoteReadService(site.runtime.engine, site.committer, site.ports)
+    loop = asyncio.get_running_loop()
+    site.send(b"one")
+    server = RpcServer([service.interface], users=site.runtime.users)
+    port = await server.listen_tcp(ADDRESS, 0)
+    peer = await Peer.connect(port, REMOTE_READ)
+    try:
+        before = loop.time()
+        assert (await (await site.opened(peer=peer)).read()).body == b"one"
+        (timer,) = cleanup_timers()
+        assert before + 300 <= timer.when() <= loop.time() + 300
+    finally:
+        await peer.close()
+        await server.stop()
+
+
+def cleanup_timers() -> list[asyncio.TimerHandle]:
+    """Return the timers that will give messages back."""
+    scheduled = asyncio.get_running_loop()._scheduled  # type: ignore[attr-defined]
+    return [one for one in scheduled if one._callback is RemoteReadService._give_back and not one.cancelled()]
+
+
 @pytest.mark.spec("MQRR-3.1.4.9-17")
 @pytest.mark.parametrize("ack", [1, 2])
 @served
 async def test_an_end_stops_the_cleanup_timer(site: Site, ack: int) -> None:
-    def timers() -> int:
-        scheduled = asyncio.get_running_loop()._scheduled  # type: ignore[attr-defined]
-        return sum(one._callback is RemoteReadService._give_back and not one.cancelled() for one in scheduled)
-
     site.send(b"one", b"two")
     q = await site.opened()
     first, second = await q.read(), await q.read()
-    assert timers() == 2
+    assert len(cleanup_timers()) == 2
     assert await q.end(first, ack) == OK
-    assert timers() == 1
+    assert len(cleanup_timers()) == 1
     assert await q.end(second, ack) == OK
-    assert timers() == 0
+    assert cleanup_timers() == []
 
 
 # Parameters of a read
@@ -924,6 +1025,32 @@ async def test_lookups(site: Site) -> None:
     assert site.lookup_ids() == [one, three]
 
 
+@pytest.mark.spec("MQRR-3.1.4.7-26")
+@pytest.mark.spec("MQRR-3.1.4.7-27")
+@pytest.mark.spec("MQRR-3.1.4.7-29")
+@pytest.mark.spec("MQRR-3.1.4.7-30")
+@pytest.mark.spec("MQRR-3.1.4.7-33")
+@pytest.mark.spec("MQRR-3.1.4.7-34")
+@served
+async def test_lookups_pass_over_locked_messages(site: Site) -> None:
+    first, one, two, three, last = site.send(b"first", b"one", b"two", b"three", b"last")
+    q = await site.opened()
+    for locked in (first, two, last):
+        assert (await q.read(LOOKUP_RECEIVE, lookup_id=locked)).lookup_id == locked
+    for action, lookup_id, body in (
+        (LOOKUP_PEEK_NEXT, one, b"three"),
+        (LOOKUP_PEEK_PREV, three, b"one"),
+        (LOOKUP_PEEK_NEXT, 0, b"one"),
+        (LOOKUP_PEEK_PREV, 0xFFFF_FFFF_FFFF_FFFF, b"three"),
+    ):
+        assert (await q.read(action, lookup_id=lookup_id)).body == body
+        got = await q.read(action + 0x10, lookup_id=lookup_id)
+        assert got.body == body
+        assert await q.end(got, 1) == OK
+    assert (await q.read(LOOKUP_PEEK_NEXT, lookup_id=three)).status == MQ_ERROR_MESSAGE_NOT_FOUND
+    assert (await q.read(LOOKUP_PEEK_PREV, lookup_id=one)).status == MQ_ERROR_MESSAGE_NOT_FOUND
+
+
 @pytest.mark.spec("MQRR-3.1.4.2-10")
 @pytest.mark.spec("MQRR-3.1.4.2-11")
 @pytest.mark.spec("MQRR-3.1.4.7-45")
@@ -935,18 +1062,24 @@ async def test_lookups(site: Site) -> None:
 @pytest.mark.spec("MQRR-3.1.4.14-17")
 @served
 async def test_a_handle_for_peeks_takes_nothing(site: Site) -> None:
-    (one,) = site.send(b"one")
+    one, two = site.send(b"one", b"two")
     q = await site.opened(access=0x20)
     cursor = await q.cursor()
     assert (await q.read(PEEK)).body == (await q.read(PEEK, cursor=cursor)).body == b"one"
+    assert (await q.read(PEEK_NEXT, cursor=cursor)).body == b"two"
     assert (await q.read(LOOKUP_PEEK, lookup_id=one)).body == b"one"
-    for action, lookup_id in ((RECEIVE, 0), (LOOKUP_RECEIVE, one)):
+    assert (await q.read(LOOKUP_PEEK_NEXT, lookup_id=one)).body == b"two"
+    assert (await q.read(LOOKUP_PEEK_PREV, lookup_id=two)).body == b"one"
+    receives = ((RECEIVE, 0), (LOOKUP_RECEIVE, one), (LOOKUP_RECEIVE_NEXT, one), (LOOKUP_RECEIVE_PREV, two))
+    for action, lookup_id in receives:
         assert (await q.read(action, lookup_id=lookup_id)).status == STATUS_ACCESS_DENIED
         assert (await q.read(action, lookup_id=lookup_id, transaction=bytes(16))).status == STATUS_ACCESS_DENIED
     assert await q.purge() == STATUS_ACCESS_DENIED
     rejected = await q.status(mqrr.R_SET_USER_ACKNOWLEDGEMENT_CLASS, lookup_id=one, us_class=0xC004)
     assert rejected == MQ_ERROR_INVALID_HANDLE
-    assert (await (await site.opened()).read()).body == b"one"
+    assert site.lookup_ids() == [one, two]
+    taking = await site.opened()
+    assert (await taking.read(PEEK)).body == (await taking.read()).body == b"one"
 
 
 # Cursors
@@ -992,7 +1125,10 @@ async def test_a_cursor_with_nothing_ahead(site: Site) -> None:
     assert (await q.read(PEEK, cursor=cursor)).body == b"one"
     got = await other.read()
     assert (await q.read(RECEIVE, cursor=cursor)).status == MQ_ERROR_MESSAGE_ALREADY_RECEIVED
+    assert (await q.read(PEEK, cursor=cursor)).status == MQ_ERROR_MESSAGE_ALREADY_RECEIVED
     assert await other.end(got) == OK
+    assert (await q.read(RECEIVE, cursor=cursor)).status == MQ_ERROR_MESSAGE_ALREADY_RECEIVED
+    assert (await q.read(PEEK, cursor=cursor)).status == MQ_ERROR_MESSAGE_ALREADY_RECEIVED
     fresh = await q.cursor()
     assert (await q.read(PEEK, cursor=fresh)).status == MQ_ERROR_IO_TIMEOUT
     assert (await q.read(RECEIVE, cursor=await q.cursor())).status == MQ_ERROR_MESSAGE_NOT_FOUND
@@ -1057,8 +1193,8 @@ async def test_a_purge(site: Site) -> None:
 
 
 @pytest.mark.spec("MQRR-3.1.4.3-7")
-@pytest.mark.spec("MQRR-3.1.4.3-8")
-@pytest.mark.spec("MQRR-3.1.4.3-9")
+@pytest.mark.spec("MQRR-3.1.4.3-8/the wait of a receive")
+@pytest.mark.spec("MQRR-3.1.4.3-9/the wait of a peek")
 @pytest.mark.spec("MQRR-3.1.4.3-10")
 @pytest.mark.spec("MQRR-3.1.4.3-11")
 @pytest.mark.spec("MQRR-3.1.4.3-12")
@@ -1078,10 +1214,6 @@ async def test_closing_gives_back_and_ends(site: Site) -> None:
     assert (await other.read(PEEK, cursor=cursor)).body == b"one"
 
 
-@pytest.mark.spec("MQRR-3.1.6.1-1")
-@pytest.mark.spec("MQRR-3.1.6.1-2")
-@pytest.mark.spec("MQRR-3.1.6.1-3")
-@pytest.mark.spec("MQRR-3.1.6.2-1")
 @pytest.mark.spec("MQRR-3.1.6.2-5")
 @pytest.mark.parametrize("transaction", [None, bytes(16)], ids=["R_StartReceive", "R_StartTransactionalReceive"])
 @served
@@ -1099,9 +1231,14 @@ async def test_a_read_that_waits_when_its_association_ends_takes_nothing(site: S
     waiting.cancel()
 
 
+@pytest.mark.spec("MQRR-3.1.6.1-1")
+@pytest.mark.spec("MQRR-3.1.6.1-2")
+@pytest.mark.spec("MQRR-3.1.6.1-3")
+@pytest.mark.spec("MQRR-3.1.6.2-1")
 @pytest.mark.spec("MQRR-3.1.6.2-8")
+@pytest.mark.parametrize("transaction", [None, bytes(16)], ids=["R_StartReceive", "R_StartTransactionalReceive"])
 @served
-async def test_the_end_of_an_association_runs_its_handles_down(site: Site) -> None:
+async def test_the_end_of_an_association_runs_its_handles_down(site: Site, transaction: bytes | None) -> None:
     site.create("alone")
     site.send(b"one", b"two")
     q, other = await site.opened(), await site.opened()
@@ -1109,20 +1246,23 @@ async def test_the_end_of_an_association_runs_its_handles_down(site: Site) -> No
     await site.opened("OS:.\\private$\\alone", share=1, peer=q.peer)
     cursor = await other.cursor()
     assert (await other.read(PEEK, cursor=cursor)).body == b"one"
-    assert (await q.read()).body == b"one"
+    await q.cursor()
+    more: dict[str, Any] = {} if transaction is None else {"transaction": transaction}
+    assert (await q.read(**more)).body == b"one"
     q.peer.abort()
     await sister.call(REMOTE_READ, mqrr.R_GET_SERVER_PORT)
     await asyncio.sleep(0.05)
     assert await fault(site.opened("OS:.\\private$\\alone")) == MQ_ERROR_SHARING_VIOLATION
-    waiting = replace(q, peer=sister).begin(RECEIVE, FOREVER, lookup_id=0)
+    waiting = replace(q, peer=sister).begin(RECEIVE, FOREVER, **more)
     assert (await waiting).body == b"two"
     sister.abort()
     engine = site.runtime.engine
     await until(lambda: len(engine.opening.descriptors) == 1)
+    (descriptor,) = engine.opening.descriptors.values()
+    assert len(descriptor.cursors) == 1
     assert await (await site.opened("OS:.\\private$\\alone", share=1)).close() == OK
     assert (await other.read(PEEK, cursor=cursor)).body == b"one"
-    got = await other.read()
-    assert got.body == b"one"
+    assert [(await other.read()).body for _ in range(2)] == [b"one", b"two"]
 
 
 # Packets
@@ -1258,11 +1398,20 @@ async def test_moves_that_are_refused(site: Site) -> None:
     manager = site.runtime.engine.queue_manager
     manager.security = SecurityDescriptor(owner=SYSTEM.sid, dacl=Acl((allow(ANONYMOUS.sid, 0x100000FF),))).pack()
     qm = manager.identifier
-    machine = await peer.call(REMOTE_READ, mqrr.R_OPEN_QUEUE_FOR_MOVE, **opening(QueueFormat(4, 0x82, 0, qm), 4))
+    machine = [
+        await peer.call(REMOTE_READ, mqrr.R_OPEN_QUEUE_FOR_MOVE, **opening(QueueFormat(4, suffix, 0, qm), 4))
+        for suffix in (0x82, 0x83)
+    ]
     assert await q.move(far.move_context, one) == STATUS_INVALID_PARAMETER
     assert await q.move(far.move_context, one, UOW) == STATUS_INVALID_PARAMETER
     assert await q.move(same.move_context, one) == STATUS_INVALID_PARAMETER
-    assert await q.move(machine["p_move_context"], one) == STATUS_INVALID_PARAMETER
+    for opened in machine:
+        assert await q.move(opened["p_move_context"], one) == STATUS_INVALID_PARAMETER
+    there = await site.opened("OS:.\\private$\\q;sub", peer=peer)
+    (three,) = site.send(b"three")
+    assert await q.move(sub.move_context, three) == OK
+    assert await there.move(sub.move_context, three) == STATUS_INVALID_PARAMETER
+    assert (await there.read(PEEK)).body == b"three"
     assert await (await site.opened(access=0x20, peer=peer)).move(sub.move_context, one) == STATUS_ACCESS_DENIED
     assert await sub.move(sub.move_context, one) == STATUS_ACCESS_DENIED
     for number in (0, 1, int.from_bytes(q.context[4:12], "little")):
@@ -1276,6 +1425,12 @@ async def test_moves_that_are_refused(site: Site) -> None:
     source = await site.opened("OS:.\\private$\\t", peer=peer)
     target = await site.opened_for_move("OS:.\\private$\\t;sub", peer)
     assert await source.move(target.move_context, 5, UOW) == MQ_ERROR_MESSAGE_NOT_FOUND
+    (four,) = site.send(b"four", queue="t")
+    assert await source.move(target.move_context, four, UOW) == MQ_ERROR_TRANSACTION_SEQUENCE
+    assert (await source.read()).body == b"four", "it is not locked"
+    branch = Branch(coordinator_of(site.runtime.engine).identifier, uuid.uuid4(), "mover")
+    assert await enlist(peer, branch.transaction.bytes_le, pack_token(branch)) == OK
+    assert await q.move(sub.move_context, one, branch.transaction.bytes_le) == MQ_ERROR_TRANSACTION_USAGE
     assert await sub.close() == OK
     assert await q.move(sub.move_context, one) == MQ_ERROR_INVALID_HANDLE
     assert site.lookup_ids() == [one, two]
@@ -1293,6 +1448,12 @@ async def test_a_handle_for_moves_reads_nothing(site: Site) -> None:
     opened = [await site.opened_for_move("OS:.\\private$\\q", peer) for _ in range(1000)]
     assert len({one.move_context >> 32 for one in opened}) > 990
     q = opened[0]
+    source = await site.opened("OS:.\\private$\\q;sub", peer=peer)
+    sub = await site.opened_for_move("OS:.\\private$\\q;sub", peer)
+    queue = await site.opened(peer=peer)
+    for target in (opened[0], opened[500], opened[-1]):
+        assert await queue.move(sub.move_context, one) == OK
+        assert await source.move(target.move_context, one) == OK
     for action, lookup_id in ((RECEIVE, 0), (PEEK, 0), (LOOKUP_PEEK, one)):
         assert (await q.read(action, lookup_id=lookup_id)).status == STATUS_ACCESS_DENIED
         assert (await q.read(action, lookup_id=lookup_id, transaction=bytes(16))).status == STATUS_ACCESS_DENIED
@@ -1472,12 +1633,23 @@ async def test_a_transaction_that_is_not_enlisted(site: Site) -> None:
     site.create("t", transactional=True)
     site.send(b"one")
     q, t = await site.opened(), await site.opened("OS:.\\private$\\t")
-    assert (await t.read(transaction=UOW)).status == MQ_ERROR_TRANSACTION_SEQUENCE
+    site.send(b"two", queue="t")
+    for token, status in (
+        (b"nonsense", MQ_ERROR_TRANSACTION_IMPORT),
+        (struct.pack("<II", 1, 2) + UOW + bytes(20), MQ_ERROR_DTC_CONNECT),
+    ):
+        assert await enlist(t.peer, UOW, token) == status
+        assert (await t.read(transaction=UOW)).status == MQ_ERROR_TRANSACTION_SEQUENCE
+    assert (await t.read()).body == b"two", "it is not locked"
     assert (await q.read(transaction=UOW)).status == MQ_ERROR_TRANSACTION_USAGE
     invalid = await q.read(LOOKUP_RECEIVE, 1, lookup_id=1, transaction=UOW)
     assert invalid.status == MQ_ERROR_INVALID_PARAMETER
-    assert (await q.read(cursor=9, transaction=UOW)).status == STATUS_INVALID_HANDLE
-    assert (await q.read(cursor=await t.cursor(), transaction=UOW)).status == STATUS_INVALID_HANDLE
+    for handle in (q, t):
+        closed = await handle.cursor()
+        assert await handle.close_cursor(closed) == OK
+        of_another = await (t if handle is q else q).cursor()
+        for cursor in (closed, of_another, closed + 1000):
+            assert (await handle.read(cursor=cursor, transaction=UOW)).status == STATUS_INVALID_HANDLE
     assert (await q.read()).body == b"one"
 
 
@@ -1486,19 +1658,21 @@ async def test_a_transaction_that_is_not_enlisted(site: Site) -> None:
 @pytest.mark.spec("MQRR-3.1.4.13-7")
 @pytest.mark.spec("MQRR-3.1.4.15-27")
 @pytest.mark.spec("MQRR-1.3.5-1")
+@pytest.mark.parametrize("is_transactional", [False, True])
 @served
-async def test_without_a_transaction_both_reads_are_one(site: Site) -> None:
-    site.send(b"one", b"two", b"three")
-    q = await site.opened()
+async def test_without_a_transaction_both_reads_are_one(site: Site, is_transactional: bool) -> None:
+    site.create("other", transactional=is_transactional)
+    site.send(b"one", b"two", b"three", queue="other")
+    q = await site.opened("OS:.\\private$\\other")
     assert (await q.read(PEEK, transaction=bytes(16))).body == b"one"
     for begins, ends in (
         ({"transaction": bytes(16)}, mqrr.R_END_TRANSACTIONAL_RECEIVE),
         ({}, mqrr.R_END_TRANSACTIONAL_RECEIVE),
         ({"transaction": bytes(16)}, mqrr.R_END_RECEIVE),
     ):
-        before = site.count()
+        before = site.count("other")
         assert await q.end(await q.read(**begins), 2, ends) == OK
-        assert site.count() == before - 1
+        assert site.count("other") == before - 1
 
 
 @pytest.mark.spec("MQRR-3.1.4.14-1")

@@ -17,6 +17,7 @@ from lanner.client._async.mqrr_reader import MqrrReader
 from lanner.client._async.remote_reader import RemoteReader
 from lanner.client.target import Target
 from lanner.rpc.async_client import BoundInterface, RpcClient, connect_tcp
+from lanner.rpc.faults import RpcFault
 from lanner.rpc.interface import RETURNS, Method
 from lanner.rpc.pdu import AuthLevel
 from lanner.rpc.security import Credentials
@@ -32,6 +33,7 @@ from tests.cli.conftest import free_address
 from tests.services.mqrr_peer import NO_TRANSACTION, RECEIVE, Site, fault, opening, served, serving
 from tests.services.remote_read_peer import Fault
 from tests.services.site import ADDRESS
+from tests.services.test_mqrr_transactions import Unit
 from tests.services.test_remote_read_ports import listening
 from tests.statuses import MQ_ERROR_ACCESS_DENIED
 
@@ -142,6 +144,7 @@ async def test_the_rights_to_the_queues_of_the_computer(site: Site, suffix: int,
     await peer.call(REMOTE_READ, mqrr.R_OPEN_QUEUE, **opening(queue_format, RECEIVE_ACCESS))
 
 
+@pytest.mark.spec("MQRR-1.4-1/a queue that is open through one")
 @pytest.mark.spec("MQRR-1.7-7")
 @served
 async def test_what_qm2qm_reads_can_be_opened_here(site: Site) -> None:
@@ -206,6 +209,53 @@ def test_callers_without_authentication(tmp_path: Path, workgroup: int) -> None:
                         is_in = level is AuthLevel.NONE and (name, access) in allowed
                         wanted = OK if is_in else MQ_ERROR_ACCESS_DENIED
                         assert await status_of(site, name, access) == wanted, (level, name, access)
+
+    asyncio.run(run())
+
+
+@pytest.mark.spec("MQRR-3.1.4.2-23")
+@pytest.mark.spec("MQRR-5.1-1")
+@pytest.mark.spec("MQRR-5.1-2")
+@pytest.mark.parametrize("workgroup", [0, 1])
+@pytest.mark.parametrize("level", [AuthLevel.CONNECT, AuthLevel.PKT, AuthLevel.PKT_INTEGRITY])
+def test_a_user_below_the_level_opens_and_enlists_nothing(tmp_path: Path, level: AuthLevel, workgroup: int) -> None:
+    """The owner of the queue is refused too, with a token that is accepted at privacy."""
+
+    async def run() -> None:
+        async with serving(tmp_path, level=AuthLevel.PKT_INTEGRITY) as site:
+            site.create("t", sid=site.add_user("alice"), transactional=True)
+            unit = Unit(site)
+            credentials = Credentials("alice", "alice-secret", "")
+
+            async def statuses(level: AuthLevel) -> list[int]:
+                found = []
+                async with await connect_tcp(ADDRESS, site.port, credentials=credentials, level=level) as client:
+                    bound = await client.bind(REMOTE_READ)
+                    assert (await bound.call(mqrr.R_GET_SERVER_PORT))[RETURNS] == site.port
+                    for method, name, access in (
+                        (mqrr.R_OPEN_QUEUE, QueueFormat(3, 0, 0, T), RECEIVE_ACCESS),
+                        (mqrr.R_OPEN_QUEUE_FOR_MOVE, QueueFormat(8, 0, 0, f"{T};sub"), MOVE_ACCESS),
+                    ):
+                        arguments = opening(name, access) | {"f_workgroup": workgroup}
+                        try:
+                            await bound.call(method, **arguments)
+                            found.append(OK)
+                        except RpcFault as error:
+                            found.append(error.status)
+                    results = await bound.call(
+                        mqrr.R_QM_ENLIST_REMOTE_TRANSACTION,
+                        p_transaction_id=unit.uow,
+                        cb_propagation_token=len(unit.token),
+                        pb_propagation_token=unit.token,
+                        p_queue_format=QueueFormat(3, 0, 0, T),
+                    )
+                    return [*found, results[RETURNS]]
+
+            assert await statuses(level) == [MQ_ERROR_ACCESS_DENIED] * 3
+            engine = site.runtime.engine
+            assert not engine.opening.descriptors
+            assert not engine.queue_manager.transaction_collection
+            assert await statuses(AuthLevel.PKT_PRIVACY) == [OK] * 3
 
     asyncio.run(run())
 

@@ -68,7 +68,7 @@ def plain(site: Site, q: Opened, **attributes: Any) -> Scene:
 @pytest.mark.spec("MQRR-3.1.3-1")
 @pytest.mark.spec("MQRR-3.1.4.1-2")
 @pytest.mark.spec("MQRR-3.1.4.1-4")
-@pytest.mark.spec("MQRR-1.4-1")
+@pytest.mark.spec("MQRR-1.4-1/both are registered")
 def test_a_daemon_serves_it_where_qmcomm_is(tmp_path: Path) -> None:
     async def work(address: str) -> None:
         for _ in range(2):

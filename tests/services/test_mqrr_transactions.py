@@ -878,6 +878,23 @@ async def test_closing_the_queue(site: Site) -> None:
 
 
 @pytest.mark.spec("MQRR-3.1.6-1")
+@pytest.mark.spec("MQRR-3.1.4.3-8/a message that goes back")
+@pytest.mark.spec("MQRR-3.1.4.3-9/a message that goes back")
+@pytest.mark.parametrize("action", [RECEIVE, PEEK])
+@served
+async def test_a_wait_of_the_closed_handle_does_not_get_what_goes_back(site: Site, action: int) -> None:
+    s = await scene(site)
+    s.send(b"one")
+    assert (await s.receive()).body == b"one"
+    waiting = s.t.begin(action, FOREVER)
+    other = await site.opened(T)
+    late = other.begin(RECEIVE, FOREVER)
+    await other.cursor()
+    assert await s.t.close() == OK
+    assert (await waiting).status == MQ_ERROR_OPERATION_CANCELLED
+    assert (await late).body == b"one"
+
+
 @pytest.mark.spec("MQRR-3.1.6.2-2")
 @pytest.mark.spec("MQRR-3.1.6.2-3")
 @pytest.mark.spec("MQRR-3.1.6.2-4")

@@ -648,15 +648,35 @@ async def test_what_a_client_that_went_away_had_been_given_comes_back(site: Site
     peer = await site.peer()
     reader = await peer.open()
     site.send(b"kept")
-    site.committer.outcome = asyncio.get_running_loop().create_future()
+    site.committer.outcome = durable = asyncio.get_running_loop().create_future()
     waiting = asyncio.ensure_future(reader.read())
     await until(lambda: site.count() == 0)
     await peer.client.close()
     with pytest.raises(Exception, match="the connection was closed"):
         await waiting
+    await until(lambda: site.server.connections == 0)
+    durable.set_result(None)
     await until(lambda: site.count() == 1)
     site.committer.outcome = None
     assert site.bodies() == [b"kept"]
+
+
+@served
+async def test_a_message_whose_call_is_abandoned_during_its_removal_comes_back(site: Site) -> None:
+    """C706 12.6.4.8: the connection continues, and the client sees no answer to the call."""
+    peer = await site.peer()
+    reader = await peer.open()
+    site.send(b"kept")
+    site.committer.outcome = durable = asyncio.get_running_loop().create_future()
+    waiting = asyncio.ensure_future(reader.read())
+    await until(lambda: site.count() == 0)
+    waiting.cancel()
+    (connection,) = site.server.clients()
+    await until(lambda: connection._core is not None and not connection._core.outstanding_calls)
+    durable.set_result(None)
+    await until(lambda: site.count() == 1)
+    site.committer.outcome = None
+    assert (await reader.read()).body == b"kept"
 
 
 @served

@@ -154,6 +154,73 @@ def test_it_is_filtered_in_a_browser(made: ReportData, browser: Browser, tmp_pat
     page.close()
 
 
+def at(second: int) -> dt.datetime:
+    return dt.datetime(2026, 3, 2, 10, 0, second, tzinfo=dt.UTC)
+
+
+def sample() -> ReportData:
+    """Ten messages of two queues: of three the time of sending is unknown."""
+    one, two = (rf"DIRECT=OS:SHOP\private$\{name}" for name in ("one", "two"))
+
+    def listed(queue: str, sent: dt.datetime | None, *, is_exact: bool) -> dict[str, object]:
+        return {"label": "x", "queue": queue, "status": "received", "source": "SHOP", "destination": "SHOP",
+                "sent_at": sent, "way": 0.0, "wait": 7.04, "reason": None, "abort_count": 0, "msg_id": "guid\\1",
+                "is_exact_way": is_exact, "is_exact_wait": is_exact}  # fmt: skip
+
+    def traffic(second: int, arrived: int) -> dict[str, object]:
+        return {"period": at(second), "arrived": arrived, "received": 0, "failed": 0}
+
+    return ReportData(
+        first=at(0),
+        last=at(8),
+        status={"received": 9, "waiting": 1},
+        cube=[
+            {"queue": one, "status": "received", "period": at(0), "messages": 6},
+            {"queue": two, "status": "waiting", "period": at(8), "messages": 1},
+            {"queue": two, "status": "received", "period": None, "messages": 3},
+        ],
+        cube_seconds=1,
+        traffic=[traffic(second, {0: 7, 8: 3}.get(second, 0)) for second in range(9)],
+        queue_traffic=[{"queue": one, **traffic(0, 7)}, {"queue": two, **traffic(8, 3)}],
+        messages=[listed(one, at(0), is_exact=True), listed(two, None, is_exact=False)],
+    )
+
+
+def test_messages_of_unknown_time_count_and_quiet_periods_are_drawn(browser: Browser, tmp_path: Path) -> None:  # noqa: F811
+    path = tmp_path / "report.html"
+    path.write_text(render(sample()), encoding="utf-8")
+    page = browser.new_page()
+    page.goto(path.as_uri())
+
+    def shown() -> dict[str, str]:
+        places = {"total": '[data-tile="total"] b', "bar": "#status-bar .head span:last-child",
+                  "received": 'button[data-status="received"] b', "left out": "#f-other"}  # fmt: skip
+        return {name: page.locator(place).inner_text() for name, place in places.items()}
+
+    def points() -> list[float]:
+        line = page.locator('#traffic path[data-series="0"]:not(.area)').get_attribute("d") or ""
+        return [float(point.split()[1]) for point in line.removeprefix("M").split("L")]
+
+    rows = page.locator("#messages tr")
+    assert shown() == {"total": "10", "bar": "10", "received": "9", "left out": ""}
+    # Seven, then nothing, then three, on an axis that ends with a round number.
+    assert points() == [60.0, *[200.0] * 7, 140.0]
+    assert page.locator("#traffic-top").inner_text() == "10"
+    assert rows.count() == 2
+    assert [rows.nth(0).locator("td").nth(place).inner_text() for place in (4, 5)] == ["< 1 ms", "7.0 s"]
+    assert [rows.nth(1).locator("td").nth(place).inner_text() for place in (4, 5)] == ["< 1 s", "7 s"]
+    page.locator("#f-queue").select_option(label="two on SHOP")
+    assert shown() == {"total": "4", "bar": "4", "received": "3", "left out": ""}
+    assert rows.count() == 1
+    page.locator("#f-reset").click()
+    page.locator("#f-from").fill("1")
+    unknown = "without 3 whose time of sending is unknown"
+    assert shown() == {"total": "1", "bar": "1", "received": "0", "left out": unknown}
+    assert rows.count() == 0
+    assert float(page.locator("#traffic rect.out").first.get_attribute("width") or 0) == 1000
+    page.close()
+
+
 def test_the_clock_that_was_set_is_marked(business: Ingested, made: ReportData) -> None:
     set_back = next(m["name"] for m in business.truth["machines"] if max(m["skews"]) - min(m["skews"]) > 3000)
     if made.reference == set_back:
@@ -179,7 +246,8 @@ def test_what_messages_say_cannot_break_out(made: ReportData) -> None:
     rows = [{"queue": evil, "label": evil, "source": evil, "messages": 1, "aborts": 3, "different_bodies": 1}]
     routes_rows = [{"source": evil, "destination": "B", "messages": 1, "median_seconds": None, "loops": 0}]
     listed = [{"label": evil, "queue": evil, "status": "sent", "sent_at": None, "way": None, "wait": None,
-               "reason": None, "abort_count": 0, "msg_id": evil, "source": evil}]  # fmt: skip
+               "reason": None, "abort_count": 0, "msg_id": evil, "source": evil, "is_exact_way": False,
+               "is_exact_wait": False}]  # fmt: skip
     checked(render(ReportData(poison=rows, routes=routes_rows, messages=listed)))
 
 

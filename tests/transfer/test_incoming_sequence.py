@@ -418,7 +418,7 @@ def test_the_timer_is_restarted_only_while_the_last_order_ack_is_recent(h: Incom
     assert h.order_acks(0.2) == [(SEQUENCE.value, number)]
 
 
-@pytest.mark.spec("QQB-3.1.1.6.2-3")
+@pytest.mark.spec("QQB-3.1.1.6.2-3/the receiver")
 def test_one_order_ack_covers_all_that_came_since_the_last(h: IncomingHarness) -> None:
     arrive(h, 1, 2, 3, 4, 5)
     assert h.order_acks() == [(SEQUENCE.value, 5)]

@@ -130,6 +130,17 @@ def test_an_order_ack_updates_the_sequence(h: Outgoing) -> None:
     assert unacked(h) == [3]
 
 
+@pytest.mark.spec("QQB-3.1.1.6.2-3/the sender")
+def test_one_order_ack_releases_all_up_to_its_number(h: Outgoing) -> None:
+    h.say(b"5", b"6", b"7", b"8", b"9", transactional=True)
+    h.acknowledge(*h.transmit())
+    h.order_ack(1)
+    assert unacked(h) == [2, 3, 4, 5]
+    h.order_ack(4)
+    assert unacked(h) == [5]
+    assert h.waiting == [b"9"]
+
+
 @pytest.mark.spec("QQB-3.1.5.6-1")
 def test_an_order_ack_of_a_message_that_has_expired_counts(h: Outgoing) -> None:
     h.say(b"1", b"2", transactional=True)

@@ -75,6 +75,8 @@ class Environment:
         self.remote_port = HANDSHAKE_PORT
         # Names that no server answers for leave threads for other work.
         self._lookups = FairThreads()
+        # Searches in the directory, which may be that of a large domain.
+        self.queries = FairThreads()
 
     async def connect(self, computer: str) -> RpcClient:
         """Connect to the RPC port of another computer's queue manager, anonymously.

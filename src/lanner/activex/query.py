@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from lanner.activex import arguments
@@ -10,17 +11,21 @@ from lanner.activex.queue_infos import MSMQQueueInfos
 from lanner.activex.tables import MSMQ_QUERY
 from lanner.com.automation.values import MISSING
 from lanner.com.objects import ComObject
-from lanner.directory import AttributeFilter, Operator
+from lanner.directory import AttributeFilter, Operator, read_all
+from lanner.host.long_reads import read_apart
 from lanner.model.directory_objects import Queue
+from lanner.model.enums import DirectoryOperationResult
 from lanner.model.errors import IllegalRelation, NoDs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from uuid import UUID
 
     from lanner.activex.environment import Environment
     from lanner.com.automation.values import Variant
     from lanner.com.members import InterfaceTable
     from lanner.com.objects import ComCall
+    from lanner.engine import Engine
 
 
 class RelOps(enum.IntEnum):
@@ -53,7 +58,7 @@ class MSMQQuery(ComObject):
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
 
-    def lookup_queue(
+    async def lookup_queue(
         self,
         call: ComCall,
         queue_guid: Variant,
@@ -73,7 +78,6 @@ class MSMQQuery(ComObject):
         An omitted address is no criterion: the description of the parameter contradicts the rules,
         which are followed.
         """
-        del call
         criteria: tuple[tuple[str, Callable[[Variant], object], Variant, Variant], ...] = (
             ("Identifier", _guid, queue_guid, MISSING),
             ("Type", _guid, service_type_guid, rel_service_type),
@@ -89,15 +93,21 @@ class MSMQQuery(ComObject):
             if found is not None and operation is not None:
                 filters.append(AttributeFilter(name, operation, read(found)))
         environment = self._environment
-        with environment.lock:
-            is_offline = environment.engine.queue_manager.directory_offline
-            queues = None if is_offline else environment.engine.read_all_of(Queue, filters)
-        if queues is None:
-            raise NoDs("the directory cannot be asked")
-        return MSMQQueueInfos(environment, [queue.identifier for queue in queues])
+        found = await environment.queries.run(call.identity.sid, partial(_find, environment.engine, filters))
+        return MSMQQueueInfos(environment, found)
 
     # 3.13.4.1.1: the same, without an address.
     lookup_queue_v2 = lookup_queue
+
+
+def _find(engine: Engine, filters: list[AttributeFilter]) -> list[UUID]:
+    """Return the identifiers of all public queues that match. A domain may have thousands."""
+    with read_apart(engine) as directory:
+        is_offline = engine.queue_manager.directory_offline
+        result, queues = (None, []) if is_offline else read_all(directory, Queue, filters)
+    if result is not DirectoryOperationResult.SUCCESS:
+        raise NoDs("the directory cannot be asked")
+    return [queue.identifier for queue in queues]
 
 
 def _operator(variant: Variant) -> Operator | None:

@@ -74,8 +74,8 @@ def list_outgoing(*, at: Place, json: Json = False) -> None:
             str(one["messages"]),
             size(one["bytes"]),
             ", ".join(one["next_hops"]) or "-",
-            # The column before has the address.
-            re.sub(r"^connecting to \S+: ", "", _problem(one)) or "-",
+            # The other columns have the address and the name.
+            re.sub(r"^connecting to \S+: ", "", _problem(one).removeprefix(f"{one['name']}: ")) or "-",
         )
         for one in documents
     ]

@@ -189,8 +189,9 @@ def list_users(*, at: Place, json: Json = False) -> None:
         return
     if not documents:
         raise nothing("there are no users; `lanner user add NAME` makes one")
-    titles = ("NAME", "SID", "ROLE", "GUEST", "NTLM")
-    keys = ("name", "sid", "role", "guest", "ntlm")
+    # A narrow terminal cuts the last column of text.
+    titles = ("NAME", "ROLE", "GUEST", "NTLM", "SID")
+    keys = ("name", "role", "guest", "ntlm", "sid")
     words = {"True": "yes", "False": "no"}
     rows = [[words.get(str(one[key]), str(one[key])) for key in keys] for one in documents]
     show_table([(title, False) for title in titles], rows)

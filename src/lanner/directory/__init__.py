@@ -2,7 +2,7 @@
 
 from lanner.directory.embedded import EmbeddedDirectory
 from lanner.directory.filters import AttributeFilter, Operator, SortOrder, matches
-from lanner.directory.protocol import Directory, MemoryTable, Table
+from lanner.directory.protocol import Directory, MemoryTable, Table, read_all
 
 __all__ = [
     "AttributeFilter",
@@ -13,4 +13,5 @@ __all__ = [
     "SortOrder",
     "Table",
     "matches",
+    "read_all",
 ]

@@ -128,6 +128,14 @@ class EmbeddedDirectory:
         self._queries: dict[int, _Query] = {}
         self._handles = itertools.count(1)
 
+    @property
+    def keeper(self) -> EmbeddedDirectory:
+        """This directory: its administrators keep everything in it."""
+        return self
+
+    def apart(self) -> None:
+        """Return None: the lock of the store protects what is in it."""
+
     def rehearsal(self) -> EmbeddedDirectory:
         """Return a copy in memory, on which a change can be tried."""
         table = MemoryTable()
@@ -306,6 +314,14 @@ class EmbeddedDirectory:
         if server and not self.knows_server(server):
             return DirectoryOperationResult.DIRECTORY_NOT_CONNECTED, None
         return self.read(object_type, filters, attributes)
+
+    def recall(
+        self,
+        object_type: str,  # noqa: ARG002 - the store never is unreachable
+        filters: Sequence[AttributeFilter] | None,  # noqa: ARG002
+        attributes: Sequence[str] | None = None,  # noqa: ARG002
+    ) -> DirectoryObject | None:
+        return None
 
     def queues_of(self, computer_name: str) -> tuple[DirectoryOperationResult, list[uuid.UUID] | None]:
         parent = dn_key(self._naming.queue_manager(computer_name))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol, TypeVar
 
 from lanner.directory.filters import AttributeFilter, SortOrder
 from lanner.model.directory_objects import DirectoryObject
@@ -43,6 +43,18 @@ class Directory(Protocol):
         attributes: Sequence[str] | None = None,
     ) -> tuple[DirectoryOperationResult, DirectoryObject | None]:
         """3.1.6.3 Read Directory. Returns the first object that satisfies every filter."""
+        ...
+
+    def recall(
+        self,
+        object_type: str,
+        filters: Sequence[AttributeFilter] | None,
+        attributes: Sequence[str] | None = None,
+    ) -> DirectoryObject | None:
+        """Return the object that the same Read Directory found earlier, without a new read.
+
+        Returns None if there is none, or if this directory keeps no answers.
+        """
         ...
 
     def read_begin(
@@ -94,7 +106,10 @@ class Directory(Protocol):
         ...
 
     def initialize(self) -> DirectoryOperationResult:
-        """Initialize (3.1.3); try again if the directory was unreachable the last time."""
+        """Initialize (3.1.3), if the directory was unreachable the last time.
+
+        The result is that of the last attempt if the next one is not due.
+        """
         ...
 
     def resolve_distribution_list(
@@ -141,6 +156,77 @@ class Directory(Protocol):
     def computer_sid(self, computer_name: str) -> bytes | None:
         """Return the objectSid of a computer (MS-MQDMPR 3.1.7.1.3.1); None if it cannot be read."""
         ...
+
+    def apart(self) -> Directory | None:
+        """Return this directory for reads that take long, in a thread of the caller.
+
+        They need no lock of the store. None: they do, because the directory is in the store.
+        """
+        ...
+
+    @property
+    def keeper(self) -> Keeper | None:
+        """The lists and users, if this queue manager's administrators keep them.
+
+        None: the administrators of a domain do.
+        """
+        ...
+
+
+class Keeper(Protocol):
+    """What administrators of a queue manager change in its own directory, besides its objects."""
+
+    def rehearsal(self) -> Directory:
+        """Return a copy in memory, on which a change can be tried."""
+        ...
+
+    def add_distribution_list(
+        self, name: str, members: Iterable[str], identifier: uuid.UUID | None = None
+    ) -> tuple[DirectoryOperationResult, uuid.UUID | None]:
+        """Create a group whose members are format names."""
+        ...
+
+    def distribution_lists(self) -> list[tuple[str, uuid.UUID, tuple[str, ...]]]:
+        """Return the name, identifier and members' format names of every list."""
+        ...
+
+    def add_user(
+        self, name: str, security_identifier: bytes, identifier: uuid.UUID | None = None
+    ) -> tuple[DirectoryOperationResult, uuid.UUID | None]:
+        """Create a user's object."""
+        ...
+
+    def user_names(self) -> dict[uuid.UUID, str]:
+        """Return the names of all users, by the identifiers of their objects."""
+        ...
+
+    def remove_named(self, name: str) -> DirectoryOperationResult:
+        """Remove a user, a queue alias, or a distribution list."""
+        ...
+
+
+_Object = TypeVar("_Object", bound=DirectoryObject)
+
+
+def read_all(
+    directory: Directory, kind: type[_Object], filters: Sequence[AttributeFilter] | None = None
+) -> tuple[DirectoryOperationResult, list[_Object]]:
+    """Return every object of a kind that satisfies the filters.
+
+    The result is that of the first operation that failed, else SUCCESS.
+    """
+    result, handle = directory.read_begin(kind.__name__, filters)
+    found: list[_Object] = []
+    if handle is None:
+        return result, found
+    while True:
+        result, member = directory.read_next(handle)
+        if not isinstance(member, kind):
+            break
+        found.append(member)
+    directory.read_end(handle)
+    is_whole = result is DirectoryOperationResult.END_OF_DATA
+    return DirectoryOperationResult.SUCCESS if is_whole else result, found
 
 
 class Table(Protocol):

@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
-from lanner.directory.embedded import EmbeddedDirectory
 from lanner.directory.filters import AttributeFilter, Operator
 from lanner.directory.names import split_pathname
-from lanner.directory.protocol import Directory
+from lanner.directory.protocol import Directory, Keeper, read_all
 from lanner.model.directory_objects import (
     ROUTING_LINK_COST,
     DirectoryObject,
@@ -135,16 +134,21 @@ def provision(directory: Directory, topology: Topology, changes: Changes | None 
 
     Raises TopologyError, with nothing changed, if the parts of the topology contradict each other.
     """
-    if isinstance(directory, EmbeddedDirectory):
+    if directory.keeper is not None:
         # Some errors appear only when the changes are made, such as an identifier that is in use.
         # The rehearsal finds them before anything is changed.
-        _Provisioning(directory.rehearsal()).run(topology)
+        _Provisioning(directory.keeper.rehearsal()).run(topology)
     return _Provisioning(directory, changes).run(topology)
 
 
 def survey(directory: Directory) -> Topology:
     """Return everything that the directory knows, in the order of names."""
     return _Provisioning(directory).survey()
+
+
+def signers(directory: Directory) -> list[Signer]:
+    """Return the users that have a certificate, in the order of their SIDs."""
+    return _Provisioning(directory).signers()
 
 
 def remove(directory: Directory, kind: str, *names: str, changes: Changes | None = None) -> None:
@@ -295,12 +299,11 @@ class _Provisioning:
             tuple(sorted(computers, key=lambda computer: computer.name)),
             tuple(sorted(links, key=lambda link: (link.site1, link.site2))),
             tuple(sorted(lists, key=lambda each: each.name)),
-            tuple(self._signers()),
+            tuple(self.signers()),
         )
 
-    def _signers(self) -> list[Signer]:
-        """Return the users that have a certificate."""
-        names = self._directory.user_names() if isinstance(self._directory, EmbeddedDirectory) else {}
+    def signers(self) -> list[Signer]:
+        names = {} if self._directory.keeper is None else self._directory.keeper.user_names()
         found = [
             Signer(
                 sid_text(user.security_identifier),
@@ -312,7 +315,7 @@ class _Provisioning:
         return sorted((signer for signer in found if signer.certificates), key=lambda signer: signer.sid)
 
     def _lists(self) -> list[tuple[str, uuid.UUID, tuple[str, ...]]]:
-        return self._directory.distribution_lists() if isinstance(self._directory, EmbeddedDirectory) else []
+        return [] if self._directory.keeper is None else self._directory.keeper.distribution_lists()
 
     # Removing
     # ------------------------------------------------------------------------------------------
@@ -476,10 +479,11 @@ class _Provisioning:
         _require(keeper.add_distribution_list(wanted.name, members, wanted.identifier)[0], what)
         self._done.append(f"{what} is {'new' if there is None else 'changed'}")
 
-    def _keeper(self, what: str) -> EmbeddedDirectory:
-        if not isinstance(self._directory, EmbeddedDirectory):
-            raise TopologyError(f"{what}: the lists and users of this directory are kept by whoever administers it")
-        return self._directory
+    def _keeper(self, what: str) -> Keeper:
+        keeper = self._directory.keeper
+        if keeper is None:
+            raise TopologyError(f"{what}: the lists and users of the domain are for its administrators to change")
+        return keeper
 
     # Users
     # ----------------------------------------------------------------------------------------------
@@ -535,13 +539,8 @@ class _Provisioning:
         return found if isinstance(found, kind) else None
 
     def _all(self, kind: type[T]) -> list[T]:
-        result, handle = self._directory.read_begin(kind.__name__, None)
+        result, found = read_all(self._directory, kind)
         _require(result, f"all objects of {kind.__name__}")
-        found: list[T] = []
-        if handle is not None:
-            while isinstance(member := self._directory.read_next(handle)[1], kind):
-                found.append(member)
-            self._directory.read_end(handle)
         return found
 
     def _create(self, obj: DirectoryObject, what: str) -> None:

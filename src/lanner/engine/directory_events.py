@@ -9,6 +9,7 @@ the timers for sites and site gates, and the change notifications for other prot
 from __future__ import annotations
 
 import enum
+from collections import deque
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from lanner.directory import AttributeFilter, Operator, matches
@@ -37,6 +38,9 @@ DIRECTORY_ONLINE_INTERVAL = 60.0
 # value a change takes effect sooner. The enterprise is not read for each connection attempt,
 # because a router with many unreachable queues would do little else.
 ROUTING_DATA_LIFETIME = 60.0
+
+# Not in the specification: seconds for which the directory is read while everything else waits.
+READING_SLICE = 0.05
 
 # The place of a queue manager in its enterprise (MS-MQDMPR 3.1.1.1).
 _ROUTING_ATTRIBUTES = (
@@ -96,6 +100,9 @@ class DirectoryEvents:
         self._online_due: float | None = None
         # The Directory Server List Update Timer (3.1.3).
         self._servers_due: float | None = None
+        # The numbers of public queues to be read again, and when to continue.
+        self._unread: deque[int] = deque()
+        self._unread_due: float | None = None
         # Cache for routing: the time of the last read, and all objects of that kind.
         self._routing_data: dict[type[DirectoryObject], tuple[float, list[Any]]] = {}
 
@@ -164,23 +171,36 @@ class DirectoryEvents:
         force_directory_read: bool = False,
     ) -> tuple[DirectoryOperationResult, DirectoryObject | None]:
         """3.1.7.1.20 Read Directory."""
-        if self._queue_manager.directory_offline and not force_directory_read:
-            return self._read_while_offline(object_type, filters)
+        if force_directory_read:
+            # An earlier answer would hide that the directory is unreachable.
+            return self.directory.read_at("", object_type, filters, attributes)
+        if self._queue_manager.directory_offline:
+            return self._read_while_offline(object_type, filters, attributes)
         result, found = self.directory.read(object_type, filters, attributes)
-        if not force_directory_read:
-            self._note_connection(result)
+        self._note_connection(result)
         return result, found
 
     def _read_while_offline(
-        self, object_type: str, filters: Sequence[AttributeFilter] | None
+        self,
+        object_type: str,
+        filters: Sequence[AttributeFilter] | None,
+        attributes: Sequence[str] | None,
     ) -> tuple[DirectoryOperationResult, DirectoryObject | None]:
+        """Return a local answer, or an earlier one of the directory (DECISIONS).
+
+        Without the latter, one unknown name would hide everything that was read before.
+        """
         if object_type == "Queue":
             for queue in self._queue_manager.queue_collection.values():
                 if matches(queue, filters):
                     return DirectoryOperationResult.SUCCESS, queue
-            return DirectoryOperationResult.OBJECT_NOT_FOUND, None
-        if object_type == "QueueManager" and matches(self._queue_manager, filters):
+        elif object_type == "QueueManager" and matches(self._queue_manager, filters):
             return DirectoryOperationResult.SUCCESS, self._queue_manager
+        found = self.directory.recall(object_type, filters, attributes)
+        if found is not None:
+            return DirectoryOperationResult.SUCCESS, found
+        if object_type == "Queue":
+            return DirectoryOperationResult.OBJECT_NOT_FOUND, None
         return DirectoryOperationResult.DIRECTORY_NOT_CONNECTED, None
 
     def read_directory_at(
@@ -265,12 +285,33 @@ class DirectoryEvents:
         self._attributes.save_queue_manager()
         qm.directory_offline = False
         self.read_collections()
-        for queue in list(qm.queue_collection.values()):
-            if queue.queue_type is QueueType.PUBLIC and not queue.parent:
-                result, fresh = self.read_directory("Queue", identifier_is(queue.identifier))
-                if result is DirectoryOperationResult.SUCCESS and fresh is not None:
-                    adopt(queue, fresh)
-                    self._attributes.save_queue(queue)
+        self._unread = deque(
+            queue.number
+            for queue in qm.queue_collection.values()
+            if queue.queue_type is QueueType.PUBLIC and not queue.parent
+        )
+        self._read_queues_again()
+
+    def _read_queues_again(self) -> None:
+        """Read the public queues again (3.1.7.1.25), for a time; the timer continues.
+
+        There may be thousands, and messages would wait for all of them.
+        """
+        self._unread_due = None
+        end = self._clocks.monotonic() + READING_SLICE
+        while self._unread:
+            if self._clocks.monotonic() >= end:
+                self._unread_due = self._clocks.monotonic()
+                return
+            queue = self._queue_manager.queue_collection.get(self._unread.popleft())
+            if queue is None:
+                continue
+            result, fresh = self.read_directory("Queue", identifier_is(queue.identifier))
+            if result is DirectoryOperationResult.SUCCESS and fresh is not None:
+                adopt(queue, fresh)
+                self._attributes.save_queue(queue)
+            elif result is DirectoryOperationResult.DIRECTORY_NOT_CONNECTED:
+                self._unread.clear()
 
     def read_collections(self) -> None:
         """Read the sites and routing servers that the identifier lists name (DMPR-3.1.1.1-9)."""
@@ -463,7 +504,7 @@ class DirectoryEvents:
 
     def next_deadline(self) -> float | None:
         """Return when `on_timer` is next due, on the monotonic clock."""
-        timers = (self._sites_due, self._site_gates_due, self._online_due, self._servers_due)
+        timers = (self._sites_due, self._site_gates_due, self._online_due, self._servers_due, self._unread_due)
         return min((due for due in timers if due is not None), default=None)
 
     def on_timer(self) -> None:
@@ -481,6 +522,8 @@ class DirectoryEvents:
         if self._online_due is not None and self._online_due <= now:
             self._online_due = None
             self.check_directory_online()
+        elif self._unread_due is not None and self._unread_due <= now:
+            self._read_queues_again()
 
 
 def _nothing_to_complete(_identifier: uuid.UUID) -> None:

@@ -227,6 +227,15 @@ class EventRecorder:
             _LOG.warning("the disk is full: no events are written" if is_full else "events are written again")
         return is_full
 
+    def staged(self, run: Sequence[bytes]) -> None:
+        """Give the sender of packets a number, which `published` cannot do.
+
+        The packets have one sender.
+        """
+        *_, security, header = event_fields(run[0])
+        if self._is_kept and security and header not in self._headers:
+            self._read_header(header, run[0], security, is_closed=False)
+
     def published(self, number: int) -> EventMaker:
         """Return the function that makes the events of messages published to a queue."""
         queue = self._queue_manager.queue_collection[number]
@@ -235,15 +244,20 @@ class EventRecorder:
         now = int(self._clocks.wall() * 1000)
         arrival, listener, is_kept = self._arrival, self._listener, self._is_kept
 
-        def make(lookup_id: int, packet: bytes, visibility: int) -> bytes:
-            kind = arrival(queue, packet)
+        def make(lookup_id: int, packets: list[bytes], visibility: int) -> Sequence[bytes]:
+            # All of them are from this queue manager.
+            kind = arrival(queue, packets[0])
+            lookup_ids = list(range(lookup_id, lookup_id + len(packets)))
             if listener is not None:
-                listener(kind, queue, lookup_id, packet, 0)
+                for number_of_message, packet in zip(lookup_ids, packets, strict=True):
+                    listener(kind, queue, number_of_message, packet, 0)
             if not is_kept:
-                return b""
-            # The batch is closed, so no new sender can be given a number.
-            [row] = self._rows(kind, now, number, [lookup_id], [packet], [visibility], 0, 0, [0], is_closed=True)
-            return row
+                return []
+            visibilities = list(range(visibility, visibility + len(packets)))
+            # The batch is closed, so no new sender can be given a number (see `staged`).
+            return self._rows(
+                kind, now, number, lookup_ids, packets, visibilities, 0, 0, [0] * len(packets), is_closed=True
+            )
 
         return make
 

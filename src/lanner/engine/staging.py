@@ -111,6 +111,9 @@ class Staging:
                 self._visits.put(token, b"")
         if self._store.refuses_sends:
             raise disk_full()
+        if self._recorder is not None:
+            for run in runs:
+                self._recorder.staged(run)
         self._store.stage(token, queue.number, [(read_envelope(run[0]).priority, run) for run in runs], now)
 
     def _pack_run(self, descriptor: OpenQueueDescriptor, queue: Queue, run: MessageRun, now: int) -> list[bytes]:

@@ -43,6 +43,8 @@ _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)", re.IGNORECASE)
 _UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _YES: Final = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 
+_CLASSES: Final = {one.value: one.name.lower() for one in MessageClass}
+
 Read: TypeAlias = Callable[["Record", Packet], Any]
 Test: TypeAlias = Callable[["Record", Packet], bool]
 # An operator and the text to compare with, without regard to case.
@@ -50,11 +52,15 @@ _Comparison: TypeAlias = tuple[str, str]
 
 
 def _class_name(packet: Packet) -> str:
-    number = packet.message_class
-    try:
-        return MessageClass(number).name.lower()
-    except ValueError:
-        return str(number)
+    return _CLASSES.get(packet.message_class, str(packet.message_class))
+
+
+def _class(text: str) -> str:
+    """Return the name of a class as `_class_name` does. Raises ValueError."""
+    if text.lower() in _CLASSES.values():
+        return text.lower()
+    number = _number(text)
+    return _CLASSES.get(number, str(number))
 
 
 def _correlation(packet: Packet) -> str:
@@ -126,7 +132,9 @@ def _flag(read: Read) -> _Field:
 FIELDS: Final[dict[str, _Field]] = {
     "label": _text(lambda _, packet: packet.label),
     "body": _text(lambda _, packet: _body_texts(packet)),
-    "class": _text(lambda _, packet: _class_name(packet)),
+    "class": _Field(
+        lambda _, packet: _class_name(packet), _class, "= != ~", f"a number, or one of {', '.join(_CLASSES.values())}"
+    ),
     "id": _text(lambda _, packet: str(packet.identifier).lower()),
     "correlation_id": _text(lambda _, packet: _correlation(packet)),
     "sender": _Field(lambda _, packet: packet.sender_identifier, str, "= !=", "an account or a SID"),
@@ -198,7 +206,8 @@ def _test(text: object, accounts: Accounts, now: float) -> Test | _TextCondition
     if name == "sender":
         return _compared(field.read, sign, _sender(value, accounts))
     try:
-        wanted = field.parse(value)
+        # A part of a text need not be a whole value.
+        wanted = value if sign == "~" else field.parse(value)
     except (ValueError, KeyError, OverflowError):
         raise InvalidParameter(f"condition {text[:80]!r}: {name} is compared with {field.expected}") from None
     if name == "age":

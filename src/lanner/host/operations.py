@@ -7,6 +7,7 @@ in the process of the queue manager and through the service.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
@@ -157,7 +158,16 @@ class Operations:
         """Return the owner and the access list of a queue."""
         queue = self._listed(name)
         self.engine.check_queue_access(queue, self.identity, QueueAccess.GET_QUEUE_PERMISSIONS)
-        return AccessList.of(_descriptor_of(queue), self.engine.settings.accounts)
+        return AccessList.of(_descriptor_of(queue), self.engine.settings.accounts, self._own_rights(queue))
+
+    def _own_rights(self, queue: Queue) -> int:
+        """Return the mask of the rights that the caller has on a queue."""
+        held = 0
+        for right in QueueAccess:
+            with contextlib.suppress(AccessDenied):
+                self.engine.check_queue_access(queue, self.identity, right)
+                held |= right
+        return held
 
     def read_change(self, name: FormatName, change: AccessChange) -> AccessChange:
         """Parse the text of a change without the store's lock.

@@ -5,20 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 import lanner
 from lanner.http import problems
 from lanner.http.api import router as api
+from lanner.http.console import no_page
 from lanner.http.console import router as console
 from lanner.http.guards import Guards
+from lanner.http.openapi import DescribedApplication
 from lanner.http.sessions import Sessions
 from lanner.model.errors import StatusError
 
 if TYPE_CHECKING:
     from lanner.http.log_ons import LogOns
+
+
+async def _not_served(request: Request, error: Exception) -> Response:
+    """Return the answer for a route or a method that does not exist: to a person, a page."""
+    return await (problems.http_problem if request.url.path.startswith("/api/") else no_page)(request, error)
 
 
 def create_app(
@@ -28,7 +35,7 @@ def create_app(
 
     `hosts`: the names and addresses of this computer that browsers may use.
     """
-    app = FastAPI(
+    app = DescribedApplication(
         title="Lanner",
         description="Queues, messages and their administration. The rights are those of the user who asks.",
         version=lanner.__version__,
@@ -47,7 +54,7 @@ def create_app(
         (problems.NotLoggedOn, problems.not_logged_on),
         (problems.Forbidden, problems.forbidden),
         (TimeoutError, problems.too_slow),
-        (HTTPException, problems.http_problem),
+        (HTTPException, _not_served),
         (RequestValidationError, problems.invalid),
         (Exception, problems.failed),
     ):

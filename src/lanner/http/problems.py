@@ -103,12 +103,22 @@ async def http_problem(request: Request, error: Exception) -> JSONResponse:
 
 async def invalid(request: Request, error: Exception) -> JSONResponse:
     """Return the response for arguments that do not fit the route."""
-    del request
     if not isinstance(error, RequestValidationError):
         raise error
-    wrong = [{"where": ".".join(str(part) for part in one["loc"]), "what": one["msg"]} for one in error.errors()]
+    wrong = [_wrong(request, one) for one in error.errors()]
     detail = "; ".join(f"{one['where']}: {one['what']}" for one in wrong)
     return problem(HTTPStatus.BAD_REQUEST, "InvalidParameter", detail, errors=wrong)
+
+
+def _wrong(request: Request, error: Mapping[str, Any]) -> dict[str, str]:
+    """Return where an argument is, and what is wrong with it."""
+    where = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "json_invalid":
+        return {"where": f"body, character {error['loc'][-1]}", "what": f"not JSON: {error['ctx']['error']}"}
+    if where == "body" and error["type"] == "model_attributes_type":
+        given = request.headers.get("content-type", "none")
+        return {"where": where, "what": f"a JSON object, with Content-Type: application/json (here: {given})"}
+    return {"where": where, "what": error["msg"]}
 
 
 async def failed(request: Request, error: Exception) -> JSONResponse:

@@ -383,8 +383,7 @@ class ClientConnection:
         if len(pdu) < REQUEST_SIZE:
             raise RemoteProtocolError(f"a response of {len(pdu)} bytes")
         signer = self._signer
-        token_start = len(pdu) - header.auth_length
-        where = token_start - SEC_TRAILER_SIZE
+        where = len(pdu) - header.auth_length - SEC_TRAILER_SIZE
         if signer is None or self.level < AuthLevel.PKT:
             return pdu[REQUEST_SIZE:] if not header.auth_length else pdu[REQUEST_SIZE : max(where, REQUEST_SIZE)]
         if not header.auth_length or where < REQUEST_SIZE:
@@ -392,13 +391,7 @@ class ClientConnection:
         pad = pdu[where + 2]
         if pad > where - REQUEST_SIZE:
             raise RemoteProtocolError(f"auth_pad_length {pad}")
-        stub = signer.context.unprotect(
-            pdu[:REQUEST_SIZE],
-            pdu[REQUEST_SIZE:where],
-            pdu[where:token_start],
-            pdu[token_start:],
-            header_signing=self._header_signing,
-        )
+        stub = signer.context.unprotect(pdu, REQUEST_SIZE, where, header_signing=self._header_signing)
         return stub[: len(stub) - pad] if pad else stub
 
     def _fault(self, fault: Fault, header: Header, events: list[ClientEvent]) -> None:

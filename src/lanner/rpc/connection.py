@@ -306,6 +306,10 @@ class ServerConnection:
         out.clear()
         return data
 
+    def awaits(self, call: ServerCall) -> bool:
+        """Return whether the client still waits for the answer to a call."""
+        return self._closed is None and not call.is_finished
+
     def respond(self, call: ServerCall, stub: bytes) -> None:
         """Answer a call with its out parameters.
 
@@ -347,6 +351,14 @@ class ServerConnection:
     def user(self) -> str:
         """The name of the user that logged on last, or of the local user."""
         return self._security.user or self.identity.name
+
+    @property
+    def address(self) -> str:
+        """The address of the user that logged on by a call, as the call named it; else the peer.
+
+        The users of the HTTP process share its connection's peer.
+        """
+        return (self.has_logged_on and self.identity.origin) or self.peer
 
     @property
     def identities(self) -> list[Identity]:

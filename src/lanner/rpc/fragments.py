@@ -104,8 +104,7 @@ def pack_signed_fragments(
         )
         header = front + middle
         trailer = _SEC_TRAILER.pack(signer.auth_type, context.level, pad, 0, signer.context_id)
-        body, token = context.protect(header, part, trailer, header_signing=header_signing)
-        pdus += (header, body, trailer, token)
+        pdus.append(context.protect(header, part, trailer, header_signing=header_signing))
     return pdus
 
 

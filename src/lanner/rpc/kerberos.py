@@ -21,7 +21,7 @@ from spnego.exceptions import SpnegoError
 from spnego.iov import BufferType
 
 from lanner.rpc.pac import LogonInformation, read_logon_information
-from lanner.rpc.pdu import AuthLevel
+from lanner.rpc.pdu import SEC_TRAILER_SIZE, AuthLevel
 from lanner.rpc.security import SecurityError
 from lanner.security.identity import ANONYMOUS, Identity
 
@@ -81,23 +81,22 @@ class _Kerberos:
     def verify_mechanisms(self, data: bytes, token: bytes) -> None:
         self._proxy.verify(data, token)
 
-    def protect(
-        self, header: bytes, stub: bytes, trailer: bytes, *, seal: bool, header_signing: bool
-    ) -> tuple[bytes, bytes]:
+    def protect(self, header: bytes, stub: bytes, trailer: bytes, *, seal: bool, header_signing: bool) -> bytes:
         if not seal:
-            return stub, self._proxy.sign(header + stub + trailer if header_signing else stub)
+            token = self._proxy.sign(header + stub + trailer if header_signing else stub)
+            return b"".join((header, stub, trailer, token))
         if header_signing:
             wrapped = self._proxy.wrap_iov(
                 [(BufferType.sign_only, header), stub, (BufferType.sign_only, trailer), BufferType.header]
             )
-            _, body, _, token = wrapped.buffers
+            _, body, _, sealed = wrapped.buffers
         else:
-            body, token = self._proxy.wrap_iov([stub, BufferType.header]).buffers
-        return body.data or b"", token.data or b""
+            body, sealed = self._proxy.wrap_iov([stub, BufferType.header]).buffers
+        return b"".join((header, body.data or b"", trailer, sealed.data or b""))
 
-    def unprotect(
-        self, header: bytes, stub: bytes, trailer: bytes, token: bytes, *, seal: bool, header_signing: bool
-    ) -> bytes:
+    def unprotect(self, pdu: bytes, start: int, stop: int, *, seal: bool, header_signing: bool) -> bytes:
+        header, stub = pdu[:start], pdu[start:stop]
+        trailer, token = pdu[stop : stop + SEC_TRAILER_SIZE], pdu[stop + SEC_TRAILER_SIZE :]
         if not seal:
             self._proxy.verify(header + stub + trailer if header_signing else stub, token)
             return stub

@@ -191,29 +191,26 @@ class _Ntlm(NTLMProxy):
     def _is_strong(self) -> bool:
         return _STRONG & self._context_attr == _STRONG
 
-    def protect(
-        self, header: bytes, stub: bytes, trailer: bytes, *, seal: bool, header_signing: bool = True
-    ) -> tuple[bytes, bytes]:
+    def protect(self, header: bytes, stub: bytes, trailer: bytes, *, seal: bool, header_signing: bool = True) -> bytes:
         del header_signing
         if self._keys_out is not None:
             return self._keys_out.protect(header, stub, trailer, seal)
         handle = self._handle_out
         if handle is None or not self.can_sign:
             self._check_unsigned()
-            return stub, _DUMMY_SIGNATURE
+            return b"".join((header, stub, trailer, _DUMMY_SIGNATURE))
         # Only anonymous users get here. Their keys are public.
         body = handle.update(stub) if seal else stub
-        return body, self.sign(stub)
+        return b"".join((header, body, trailer, self.sign(stub)))
 
-    def unprotect(
-        self, header: bytes, stub: bytes, trailer: bytes, token: bytes, *, seal: bool, header_signing: bool = True
-    ) -> bytes:
+    def unprotect(self, pdu: bytes, start: int, stop: int, *, seal: bool, header_signing: bool = True) -> bytes:
         del header_signing
         if self._keys_in is not None:
-            body = self._keys_in.unprotect(header, stub, trailer, token, seal)
-            if body is None:
+            found = self._keys_in.unprotect(pdu, start, stop, seal)
+            if found is None:
                 raise SecurityError("NTLM: the signature does not match")
-            return body
+            return found
+        stub, token = pdu[start:stop], pdu[-SIGNATURE_SIZE:]
         handle = self._handle_in
         if handle is None or not self.can_sign:
             self._check_unsigned()
@@ -222,9 +219,10 @@ class _Ntlm(NTLMProxy):
                     "NTLM: the signature does not match: signing was not agreed on, and this is not the dummy"
                 )
             return stub
-        body = handle.update(stub) if seal else stub
-        self.verify(body, token)
-        return body
+        if seal:
+            stub = handle.update(stub)
+        self.verify(stub, token)
+        return stub
 
     def _check_unsigned(self) -> None:
         """Raise SecurityError unless unsigned messages are allowed."""
@@ -234,7 +232,7 @@ class _Ntlm(NTLMProxy):
     # continue.
 
     def sign_mechanisms(self, data: bytes) -> bytes:
-        token = self.protect(b"", data, b"", seal=False)[1]
+        token = self.protect(b"", data, b"", seal=False)[len(data) :]
         if self._keys_out is None:
             self._reset_ntlm_crypto_state(outgoing=True)
         else:
@@ -242,7 +240,7 @@ class _Ntlm(NTLMProxy):
         return token
 
     def verify_mechanisms(self, data: bytes, token: bytes) -> None:
-        self.unprotect(b"", data, b"", token, seal=False)
+        self.unprotect(data + token, 0, len(data), seal=False)
         if self._keys_in is None:
             self._reset_ntlm_crypto_state(outgoing=False)
         else:

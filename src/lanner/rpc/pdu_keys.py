@@ -33,15 +33,23 @@ class PduKeys:
         self._has_key_exchange = has_key_exchange
         self._number = 0
 
-    def protect(self, header: bytes, stub: bytes, trailer: bytes, seals: bool, /) -> tuple[bytes, bytes]:
-        """Return the stub as it is sent, and the next signature of the sequence."""
+    def protect(self, header: bytes, stub: bytes, trailer: bytes, seals: bool, /) -> bytes:
+        """Return the PDU as it is sent, with the next signature of the sequence at its end."""
         body = self._cipher.update(stub) if seals else stub
-        return body, self._token(header, stub, trailer)
+        return b"".join((header, body, trailer, self._token(header, stub, trailer)))
 
-    def unprotect(self, header: bytes, stub: bytes, trailer: bytes, token: bytes, seals: bool, /) -> bytes | None:
-        """Return the original stub; None if the token is not the next signature of the sequence."""
-        body = self._cipher.update(stub) if seals else stub
-        return body if hmac.compare_digest(self._token(header, body, trailer), token) else None
+    def unprotect(self, pdu: bytes, start: int, stop: int, seals: bool, /) -> bytes | None:
+        """Return the original stub of a PDU, which has it from `start` to `stop`.
+
+        Return None if the PDU does not end with the next signature of the sequence. Raises
+        ValueError if it is too short to do so.
+        """
+        end = len(pdu) - SIGNATURE_SIZE
+        if not 0 <= start <= stop <= end:
+            raise ValueError("a PDU is shorter than its parts")
+        stub = self._cipher.update(pdu[start:stop]) if seals else pdu[start:stop]
+        token = self._token(pdu[:start], stub, pdu[stop:end])
+        return stub if hmac.compare_digest(token, pdu[end:]) else None
 
     def restart(self) -> None:
         """Begin the key stream again. The sequence continues."""

@@ -74,18 +74,14 @@ class Mechanism(Protocol):
 
     def verify_mechanisms(self, data: bytes, token: bytes) -> None: ...
 
-    def protect(
-        self, header: bytes, stub: bytes, trailer: bytes, *, seal: bool, header_signing: bool
-    ) -> tuple[bytes, bytes]:
-        """Return the stub in the form in which it is sent, and the token.
+    def protect(self, header: bytes, stub: bytes, trailer: bytes, *, seal: bool, header_signing: bool) -> bytes:
+        """Return a PDU as it is sent, with its token at the end.
 
         `header` is everything before the stub, `trailer` the sec_trailer.
         """
 
-    def unprotect(
-        self, header: bytes, stub: bytes, trailer: bytes, token: bytes, *, seal: bool, header_signing: bool
-    ) -> bytes:
-        """Return the original stub."""
+    def unprotect(self, pdu: bytes, start: int, stop: int, *, seal: bool, header_signing: bool) -> bytes:
+        """Return the original stub of a PDU, which has it from `start` to `stop`."""
 
 
 class _Steps(Protocol):
@@ -154,14 +150,14 @@ class Context:
             raise SecurityError("the security context is not complete")
         return self._mechanism
 
-    def protect(self, header: bytes, stub: bytes, trailer: bytes, *, header_signing: bool) -> tuple[bytes, bytes]:
+    def protect(self, header: bytes, stub: bytes, trailer: bytes, *, header_signing: bool) -> bytes:
         mechanism = self._mechanism or self._ready
         return mechanism.protect(header, stub, trailer, seal=self._seal, header_signing=header_signing)
 
-    def unprotect(self, header: bytes, stub: bytes, trailer: bytes, token: bytes, *, header_signing: bool) -> bytes:
+    def unprotect(self, pdu: bytes, start: int, stop: int, *, header_signing: bool) -> bytes:
         try:
             mechanism = self._mechanism or self._ready
-            return mechanism.unprotect(header, stub, trailer, token, seal=self._seal, header_signing=header_signing)
+            return mechanism.unprotect(pdu, start, stop, seal=self._seal, header_signing=header_signing)
         except SecurityError:
             raise
         except Exception as error:

@@ -299,8 +299,7 @@ class SecurityContexts:
 
     def verified(self, security: SecurityContext, pdu: bytes, auth_length: int, context_id: int, start: int) -> bytes:
         """Return the stub of a signed fragment, decrypted and without padding."""
-        token_start = len(pdu) - auth_length
-        where = token_start - SEC_TRAILER_SIZE
+        where = len(pdu) - auth_length - SEC_TRAILER_SIZE
         if where < start:
             raise RemoteProtocolError(f"auth_length {auth_length}")
         pad = pdu[where + 2]
@@ -310,13 +309,7 @@ class SecurityContexts:
             # MS-RPCE 3.3.1.5.2.2: at level connect the token has no meaning.
             return pdu[start : where - pad]
         try:
-            stub = security.context.unprotect(
-                pdu[:start],
-                pdu[start:where],
-                pdu[where:token_start],
-                pdu[token_start:],
-                header_signing=self.header_signing,
-            )
+            stub = security.context.unprotect(pdu, start, where, header_signing=self.header_signing)
         except SecurityError as error:
             raise Refused(FaultStatus.SEC_PKG_ERROR, f"signature: {error}", context_id=context_id) from error
         return stub[: len(stub) - pad] if pad else stub

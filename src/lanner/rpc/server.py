@@ -96,6 +96,8 @@ class WhenDurable:
 
     change: Change
     results: Mapping[str, Value]
+    # Called instead of an answer if the client has abandoned the call, or has disconnected.
+    undo: Callable[[], object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -563,13 +565,16 @@ class RpcServer:
         call: ServerCall, answer: PendingAnswer, answered: Callable[[], object], error: BaseException | None
     ) -> None:
         connection = call.connection
-        try:
-            stub = answer.stub(error)
-        except Exception:  # noqa: BLE001 (logged, and the caller gets a fault)
-            log_of_peer(_LOG, logging.ERROR, "failed", connection.peer, "%r failed", call, exc_info=True)
-            connection.fault(call, FaultStatus.NCA_FAULT_UNSPEC)
+        if answer.pending.undo is not None and error is None and not connection.awaits(call):
+            answer.pending.undo()
         else:
-            connection.respond(call, stub)
+            try:
+                stub = answer.stub(error)
+            except Exception:  # noqa: BLE001 (logged, and the caller gets a fault)
+                log_of_peer(_LOG, logging.ERROR, "failed", connection.peer, "%r failed", call, exc_info=True)
+                connection.fault(call, FaultStatus.NCA_FAULT_UNSPEC)
+            else:
+                connection.respond(call, stub)
         answered()
 
     def _wait_for(self, call: ServerCall, answer: Awaitable[bytes]) -> asyncio.Task[None]:

@@ -13,6 +13,7 @@ import os
 import socket
 import stat
 import time
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -105,6 +106,8 @@ class ServerSocket(asyncio.Protocol):
         self._turns = turns_of_loop()
         # Bytes of an incomplete request.
         self._unfinished = 0
+        # The socket of a TCP connection.
+        self._tcp: socket.socket | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are not subclasses of asyncio's.
@@ -138,6 +141,7 @@ class ServerSocket(asyncio.Protocol):
             local_address, port = transport.get_extra_info("sockname")[:2]
             endpoint = str(port)
             notice_death(connected)
+            self._tcp = connected
         self._server.admit(self)
         self._has_high_water = self.is_local
         transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER if self.is_local else _HIGH_WATER_OF_STRANGERS)
@@ -188,6 +192,11 @@ class ServerSocket(asyncio.Protocol):
     def user(self) -> str:
         """The name of the client's user."""
         return "" if self._core is None else self._core.user
+
+    @property
+    def address(self) -> str:
+        """The address of the client's user."""
+        return self.peer if self._core is None else self._core.address
 
     @property
     def identities(self) -> list[Identity]:
@@ -292,6 +301,12 @@ class ServerSocket(asyncio.Protocol):
         if core.unfinished != self._unfinished:
             self._unfinished = core.unfinished
             self._server.unfinished(self, self._unfinished, is_known=self.is_local or core.is_authenticated)
+            if self._unfinished and self._tcp is not None:
+                # Nothing is sent before the request is complete, so the kernel would delay the
+                # acknowledgment by 40 ms. A client that sends each fragment by itself, with Nagle's
+                # algorithm, waits for it. The option lasts for this acknowledgment only.
+                with suppress(OSError):
+                    self._tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         if core.has_more or self._delayed is not None or self._is_held:
             self._set_pace(core)
 

@@ -66,23 +66,33 @@ class AccessList:
     """The owner and the entries of a queue, in the order in which they are checked.
 
     `entries` None: the queue has no list, and everyone has all rights. `sddl` is None if the
-    descriptor has entries without a text form.
+    descriptor has entries without a text form. `own` has the rights of the user who asks, by this
+    list and by role; None: the queue manager does not say.
     """
 
     owner: str | None
     owner_sid: str | None
     entries: tuple[AccessEntry, ...] | None
     sddl: str | None
+    own: tuple[str, ...] | None = None
 
     @classmethod
-    def of(cls, descriptor: SecurityDescriptor, accounts: Accounts) -> AccessList:
+    def of(cls, descriptor: SecurityDescriptor, accounts: Accounts, own: int | None = None) -> AccessList:
         owner, dacl = descriptor.owner, descriptor.dacl
         return cls(
             None if owner is None else accounts.name_of(owner),
             None if owner is None else str(owner),
             None if dacl is None else tuple(_entry(ace, accounts) for ace in dacl.aces),
             descriptor_text(descriptor),
+            None if own is None else words_of(own),
         )
+
+    def may(self, word: str) -> bool | None:
+        """Return whether the user who asks has a right; None if it is not known."""
+        if self.own is None:
+            return None
+        wanted = mask_of([word])
+        return wanted & mask_of(self.own) == wanted
 
     def document(self) -> dict[str, Any]:
         """Return the list in the form of JSON."""
@@ -93,7 +103,14 @@ class AccessList:
         entries = document["entries"]
         if entries is not None:
             entries = tuple(AccessEntry(**{**entry, "rights": tuple(entry["rights"])}) for entry in entries)
-        return cls(document["owner"], document["owner_sid"], entries, document["sddl"])
+        own = document.get("own")
+        return cls(
+            document["owner"],
+            document["owner_sid"],
+            entries,
+            document["sddl"],
+            None if own is None else tuple(own),
+        )
 
 
 def descriptor_text(descriptor: SecurityDescriptor) -> str | None:

@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 from lanner.host.administrators import is_administrator
 from lanner.model.errors import AccessDenied
 from lanner.rpc.faults import FaultStatus, RpcFault
+from lanner.rpc.interface import RETURNS
+from lanner.security.printable import printable
 from lanner.security.roles import roles_for
 from lanner.security.scopes import ADMIN, has_scope
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
+    from lanner.model.errors import StatusError
     from lanner.rpc.calls import ServerCall
-    from lanner.rpc.server import Authorization
+    from lanner.rpc.server import Authorization, Results
     from lanner.security.identity import Identity
 
 
@@ -41,3 +44,11 @@ def refuse_in_hardened_mode(engine: Engine) -> Authorization:
             raise RpcFault(FaultStatus.ACCESS_DENIED, f"{call!r}: the queue manager is hardened", did_not_execute=True)
 
     return authorize
+
+
+def refusal(error: StatusError) -> Results:
+    """Return the results of a call of Lanner's own interface that fails.
+
+    The text may quote a null from a name, and RPC's strings end there.
+    """
+    return {"answer": printable(str(error.args[0])), RETURNS: error.status}

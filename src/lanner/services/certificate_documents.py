@@ -9,7 +9,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from lanner.directory.topology import Signer, survey
+from lanner.directory.topology import Signer, signers
+from lanner.host.long_reads import read_apart
 from lanner.model.errors import GenericError, IllegalUser, InvalidParameter
 from lanner.security.identity import Identity
 from lanner.services.request_fields import Request, text_of
@@ -26,7 +27,8 @@ class CertificateDocuments:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.questions: dict[str, Callable[[Identity, Request], object]] = {"certificates": self._list}
+        # Handlers that read all of the directory; the store's lock is not held.
+        self.slow_questions: dict[str, Callable[[Identity, Request], object]] = {"certificates": self._list}
         self.orders: dict[str, Callable[[Identity, Request], object]] = {
             "register certificate": self._register,
             "remove certificate": self._remove,
@@ -37,7 +39,8 @@ class CertificateDocuments:
         return [self._document(signer, one) for signer, one in self._found()]
 
     def _found(self) -> list[tuple[Signer, bytes]]:
-        return [(signer, one) for signer in survey(self._engine.directory).signers for one in signer.certificates]
+        with read_apart(self._engine) as directory:
+            return [(signer, one) for signer in signers(directory) for one in signer.certificates]
 
     def _document(self, signer: Signer, octets: bytes) -> Document:
         """Describe a certificate: its owner, subject, issuer and validity."""

@@ -22,6 +22,7 @@ from uuid import UUID
 
 from lanner.directory import AttributeFilter, Operator
 from lanner.directory.topology import TopologyError, survey
+from lanner.host.long_reads import read_apart
 from lanner.model.directory_objects import QueueManager
 from lanner.model.errors import InvalidParameter, StatusError
 from lanner.security.keys import best_key_bits
@@ -100,13 +101,11 @@ class Documents:
         self._management = ManagementEvents(engine, changes, transfer)
         certificates = CertificateDocuments(engine)
         self._questions: dict[str, _Handler] = {
-            **certificates.questions,
             "status": self._status,
             "queues": self._queues,
             "outgoing": self._outgoing,
             "peer": self._peer,
             "peers": self._peers,
-            "directory": self._directory,
             "transactions": self._transactions,
             "sessions": lambda _identity, _request: self._sessions.describe(),
         }
@@ -122,16 +121,20 @@ class Documents:
             "commit transaction": partial(self._end_transaction, is_commit=True),
             "abort transaction": partial(self._end_transaction, is_commit=False),
         }
-        # These handlers do disk I/O and do not hold the store's lock.
+        # These handlers do disk I/O or read all of the directory, without the store's lock.
         self._slow: dict[str, _Handler] = {
             "checkpoint": lambda _identity, _request: engine.store.checkpoint_everything(),
             "examine": self._examine,
             "events": lambda _identity, request: EventDocuments(engine).read(request),
             "oldest message": lambda _identity, _request: oldest_message(engine),
+            "directory": self._directory,
+            **certificates.slow_questions,
             **users.slow,
             **(others or {}),
         }
-        self._slow_questions = frozenset({"examine", "events", "oldest message", *(others or {})} - ORDERS)
+        self._slow_questions = frozenset(
+            {"examine", "events", "oldest message", "directory", *certificates.slow_questions, *(others or {})} - ORDERS
+        )
         # The actions of MS-MQMR 3.1.4.2.
         self._actions = {"pause": "PAUSE", "resume": "RESUME", "resend": "EOD_RESEND"}
         self._of_operators = OPERATIONS | self._actions.keys()
@@ -345,7 +348,8 @@ class Documents:
         del identity, request
         from lanner.directory.enterprise import write_enterprise
 
-        return write_enterprise(survey(self._engine.directory))
+        with read_apart(self._engine) as directory:
+            return write_enterprise(survey(directory))
 
     def _provision(self, identity: Identity, request: Request) -> object:
         """Apply an enterprise document to the directory; return the changes made."""

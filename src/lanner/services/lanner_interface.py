@@ -18,7 +18,7 @@ from lanner.rpc.interface import RETURNS
 from lanner.rpc.pdu import AuthLevel
 from lanner.rpc.server import ServerInterface
 from lanner.security.log_lines import log_of_peer
-from lanner.services.callers import refuse_in_hardened_mode
+from lanner.services.callers import refusal, refuse_in_hardened_mode
 from lanner.services.documents import Document, Documents
 from lanner.services.interfaces.lanner import (
     LANNER,
@@ -107,7 +107,7 @@ class LannerInterface(ServerInterface):
             document, change = self._documents.answer(call.identity, asked)
         except StatusError as error:
             log_of_peer(_LOG, logging.INFO, "refused", call.peer, "%r: %s", call, error)
-            return {"answer": str(error.args[0]), RETURNS: error.status}
+            return refusal(error)
         except Exception as error:  # noqa: BLE001 (logged, and answered)
             return _failed(call, error)
         results: Results = {"answer": json.dumps(document), RETURNS: MQ_OK}
@@ -126,15 +126,14 @@ def _read(text: str) -> object:
 
 def _failed(call: ServerCall, error: Exception) -> Results:
     log_of_peer(_LOG, logging.ERROR, "failed", call.peer, "%r failed", call, exc_info=error)
-    text = f"{type(error).__name__}: {error}; this is a fault of Lanner, and its log shows where"
-    return {"answer": text, RETURNS: GenericError.status}
+    return refusal(GenericError(f"{type(error).__name__}: {error}; this is a fault of Lanner, and its log shows where"))
 
 
 async def _in_thread(call: ServerCall, work: Awaitable[object]) -> Results:
     try:
         return {"answer": json.dumps(await work), RETURNS: MQ_OK}
     except StatusError as error:
-        return {"answer": str(error.args[0]), RETURNS: error.status}
+        return refusal(error)
     except Exception as error:  # noqa: BLE001 (logged, and answered)
         return _failed(call, error)
 
@@ -143,5 +142,5 @@ async def _when_durable(change: Change, results: Results) -> Results:
     try:
         await change
     except StatusError as error:
-        return {"answer": str(error.args[0]), RETURNS: error.status}
+        return refusal(error)
     return results

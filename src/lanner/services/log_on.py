@@ -31,6 +31,7 @@ from lanner.security.identity import SYSTEM
 from lanner.security.log_lines import log_of_peer
 from lanner.security.logons import LogonRefused, Logons
 from lanner.security.tokens import token_id
+from lanner.services.callers import refusal
 from lanner.wire.sid import LOCAL_SYSTEM, Sid
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class LogOn:
             self._check(call)
         except StatusError as error:
             log_of_peer(_LOG, logging.INFO, "refused log on", call.peer, "%r: %s", call, error)
-            return {"answer": str(error.args[0]), RETURNS: error.status}
+            return refusal(error)
         origin = f"http {address}" if call.connection.needs_log_on else address
         call.log_on(identity.at(origin))
         if token is not None:

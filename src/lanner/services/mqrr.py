@@ -34,6 +34,7 @@ from lanner.model.errors import (
     MessageLockedUnderTransaction,
     MessageNotFound,
     QueueNotAvailable,
+    QueueNotFound,
     StatusError,
     StatusInvalidHandle,
     StatusInvalidParameter,
@@ -294,9 +295,14 @@ class RemoteReadService:
         Close Queue ends reads that wait, and returns messages whose receive was not ended.
         """
         self._moves.remove(queue)
-        for request in list(queue.requests.values()):
+        requests = list(queue.requests.values())
+        for request in requests:
             queue.forget(request)
-            if request.transaction is not None and not request.read.is_waiting:
+            if request.read.is_waiting:
+                # Before any message goes back: this handle can no longer deliver it.
+                request.read.cancel()
+        for request in requests:
+            if request.transaction is not None:
                 # The receive leaves its transaction, because it can no longer be acknowledged
                 # (DECISIONS).
                 request.read.give_back()
@@ -661,11 +667,14 @@ async def _when_durable(change: Change) -> Answer:
 def _name_to_read(queue_format: QueueFormat) -> FormatName:
     """Return the format name of pQueueFormat (3.1.4.2).
 
-    Raises InvalidParameter for formats outside this protocol (2.2.3).
+    Raises InvalidParameter for formats outside this protocol (2.2.3), and QueueNotFound for a
+    subqueue of anything but an application queue (DECISIONS).
     """
     try:
         name = format_name_of(queue_format)
     except IllegalFormatname as error:
+        if isinstance(queue_format.u, str) and queue_format.u.count(";") > 1:
+            raise QueueNotFound(f"{error}: only application queues have subqueues") from None
         raise InvalidParameter(str(error)) from None
     if queue_format.m_qft not in _READABLE:
         raise InvalidParameter(f"{name} cannot be opened for reading")

@@ -7,7 +7,6 @@ its transaction, its call or its association (lanner.host.reads).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +16,6 @@ from lanner.model.errors import (
     MQ_OK,
     IllegalCursorAction,
     IllegalOperation,
-    StatusError,
     TransactionUsage,
     UnsupportedFormatnameOperation,
 )
@@ -33,13 +31,12 @@ from lanner.wire.message import Message
 if TYPE_CHECKING:
     from lanner.engine import Engine
     from lanner.engine.reading import ReadEnd, ReadStart
-    from lanner.host.change import Change
     from lanner.host.committer import Committer
     from lanner.rpc.calls import ServerCall
     from lanner.rpc.server import Handler
     from lanner.services.interfaces.mqmp import CACTransferBufferV2
     from lanner.services.interfaces.mqmq import QueueFormat
-    from lanner.services.queue_client_answers import Answer, Answers, Results
+    from lanner.services.queue_client_answers import Answer, Answers
     from lanner.services.queue_client_handles import QueueHandles
     from lanner.services.queue_client_transactions import TransactionHandles
 
@@ -150,9 +147,12 @@ class ClientMessages:
     async def _later(self, read: Read, buffer: CACTransferBufferV2) -> Answer:
         await read.wait()
         answer = self._finish(read, buffer)
-        return answer if isinstance(answer, dict) else await answer
+        if not isinstance(answer, WhenDurable):
+            return answer
+        await read.taken(answer.change)
+        return {**answer.results, RETURNS: MQ_OK}
 
-    def _finish(self, read: Read, buffer: CACTransferBufferV2) -> dict[str, Value] | Awaitable[Answer]:
+    def _finish(self, read: Read, buffer: CACTransferBufferV2) -> dict[str, Value] | WhenDurable:
         record = read.position.record
         filled, error = fill(buffer, Message(record.packet), record.arrived, int(self._engine.clock()))
         results: dict[str, Value] = {"ptb": filled, RETURNS: MQ_OK if error is None else error.status}
@@ -164,12 +164,5 @@ class ClientMessages:
         if read.transaction is not None:
             return results
         change = read.take()
-        return _taken(read, change, results) if change.is_pending else results
-
-
-async def _taken(read: Read, change: Change, results: Results) -> Answer:
-    try:
-        await read.taken(change)
-    except StatusError as error:
-        return {**results, RETURNS: error.status}
-    return results
+        # If the client gives the call up meanwhile, the message returns to its place.
+        return WhenDurable(change, results, read.undo) if change.is_pending else results

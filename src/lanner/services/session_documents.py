@@ -31,7 +31,13 @@ class SessionDocuments:
     def describe(self) -> list[Document]:
         """Return the connections: kind, number, address, user, and time of connection."""
         clients = [
-            {"kind": CLIENT, "number": one.number, "address": one.peer, "user": one.user, "since": _moment(one.since)}
+            {
+                "kind": CLIENT,
+                "number": one.number,
+                "address": one.address,
+                "user": one.user,
+                "since": _moment(one.since),
+            }
             for one in self._clients()
         ]
         others = [

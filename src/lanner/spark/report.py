@@ -46,6 +46,8 @@ _MAP_WIDTH, _MAP_HEIGHT = 560, 400
 # Limits of the numbers on the map and of the rows below it.
 _MAP_LABELS, _ROUTE_ROWS = 24, 12
 _PLOT_WIDTH, _PLOT_HEIGHT = 1000, 200
+# With these the script dims what is before and after the chosen time.
+_OUTSIDE: Final = 2 * f'<rect class="out" width="0" height="{_PLOT_HEIGHT}"/>'
 
 
 @dataclass
@@ -77,8 +79,8 @@ class ReportData:
     cube: Rows = field(default_factory=list)
     cube_seconds: int = 60
     queue_traffic: Rows = field(default_factory=list)
-    # The list: label, queue, status, sent_at, way, wait, reason, abort_count, msg_id. It is limited
-    # if there are many messages.
+    # The list: label, queue, status, source, sent_at, way, wait, reason, abort_count, msg_id, and
+    # whether way and wait are known to the millisecond. It is limited if there are many messages.
     messages: Rows = field(default_factory=list)
 
 
@@ -314,7 +316,7 @@ def _traffic(data: ReportData) -> str:
         )
     grid = "".join(f'<line x1="0" x2="{_PLOT_WIDTH}" y1="{y}" y2="{y}"/>' for y in (0, 50, 100, 150))
     labels = "".join(
-        f"<span{where}>{escape(number(top * share, 0 if top >= 4 else 1))}</span>"
+        f"<span{where}>{escape(number(top * share, 0 if float(top * share).is_integer() else 1))}</span>"
         for share, where in ((1, ' id="traffic-top"'), (0.5, ' id="traffic-half"'), (0, ""))
     )
     ticks = [dt.datetime.fromtimestamp(start + (end - start) * share, dt.UTC) for share in (0, 1 / 3, 2 / 3, 1)]
@@ -323,7 +325,7 @@ def _traffic(data: ReportData) -> str:
     step = duration(times[1] - times[0] if len(times) > 1 else 60)
     svg = (
         f'<svg id="traffic" viewBox="0 0 {_PLOT_WIDTH} {_PLOT_HEIGHT}" preserveAspectRatio="none" role="img" '
-        f'aria-label="Messages over time">{grid}{"".join(paths)}</svg>'
+        f'aria-label="Messages over time">{grid}{"".join(paths)}{_OUTSIDE}</svg>'
     )
     plot = f'<div class="plot"><div class="y">{labels}</div>{svg}<div class="x">{axis}</div></div>'
     note = (
@@ -614,7 +616,8 @@ def _embedded(data: ReportData) -> str:
     names = {queue: place for place, queue in enumerate(queues)}
     times = sorted({row["period"] for row in data.cube if row["period"] is not None})
     places = {time: place for place, time in enumerate(times)}
-    periods = sorted({row["period"] for row in data.queue_traffic})
+    # Also the periods without traffic, so that the plot does not skip them.
+    periods = sorted({_milliseconds(row["period"]) for row in (*data.traffic, *data.queue_traffic)})
     period_places = {time: place for place, time in enumerate(periods)}
     found = {
         "queues": [short(queue) for queue in queues],
@@ -625,16 +628,14 @@ def _embedded(data: ReportData) -> str:
         "step": data.cube_seconds * 1000,
         "times": [_milliseconds(time) for time in times],
         "cube": [
-            [names[row["queue"] or ""], places[row["period"]], row["status"], row["messages"]]
-            for row in data.cube
-            if row["period"] is not None
+            [names[row["queue"] or ""], places.get(row["period"]), row["status"], row["messages"]] for row in data.cube
         ],
         "traffic": {
-            "times": [_milliseconds(time) for time in periods],
+            "times": periods,
             "rows": [
                 [
                     names[row["queue"] or ""],
-                    period_places[row["period"]],
+                    period_places[_milliseconds(row["period"])],
                     row["arrived"],
                     row["received"],
                     row["failed"],
@@ -647,13 +648,15 @@ def _embedded(data: ReportData) -> str:
                 row["label"],
                 names[row["queue"] or ""],
                 row["status"],
-                _milliseconds(row["sent_at"]),
+                None if row["sent_at"] is None else _milliseconds(row["sent_at"]),
                 row["way"],
                 row["wait"],
                 reason_words(row["reason"]),
                 row["abort_count"] or 0,
                 row["msg_id"],
                 row["source"],
+                row["is_exact_way"],
+                row["is_exact_wait"],
             ]
             for row in data.messages
         ],
@@ -661,5 +664,5 @@ def _embedded(data: ReportData) -> str:
     return json.dumps(found, ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c").replace("&", "\\u0026")
 
 
-def _milliseconds(time: dt.datetime | None) -> int | None:
-    return None if time is None else round(time.timestamp() * 1000)
+def _milliseconds(time: dt.datetime) -> int:
+    return round(time.timestamp() * 1000)

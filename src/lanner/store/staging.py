@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -58,13 +58,15 @@ _MAX_TOKEN = 64
 # check, and the pause if a thread is waiting (then the check takes longer, because it must get the
 # interpreter lock back).
 _CHUNK = 1000
+# Not in the specification: bytes of packets that are read at once to make their events.
+_EVENT_BYTES = 4 << 20
 _LOOK_SECONDS = 0.0001
 _PAUSE_SECONDS = 0.001
 
 
-# Makes the event of an arrival from its lookup id, packet and visibility number. Returns empty
-# bytes if the queue keeps no log of events.
-EventMaker = Callable[[int, bytes, int], bytes]
+# Makes the events of consecutive arrivals from the first lookup id, the packets and the first
+# visibility number. Returns no events if no log of them is kept.
+EventMaker = Callable[[int, list[bytes], int], Sequence[bytes]]
 
 
 # Keys in ascending order, and values.
@@ -163,21 +165,34 @@ class Publication:
     def _write_events(
         self, txn: lmdb.Transaction[bytes], environment: Environment, events: PublishedEvents, indices: range
     ) -> None:
-        group = self.group
-        first = indices.start
-        records: list[bytes] = []
+        for start, packets in self._packets(txn, environment, indices):
+            made = events.make(self.first_lookup_id + start, packets, self.first_visibility + start)
+            put_block(txn, environment, events.first + start, made)
+
+    def _packets(
+        self, txn: lmdb.Transaction[bytes], environment: Environment, indices: range
+    ) -> Iterator[tuple[int, list[bytes]]]:
+        """Yield the packets of consecutive messages, with the index of the first.
+
+        Damaged ones are left out: the damage is reported when the message is read, and until then
+        it has no event.
+        """
+        start, packets, size = indices.start, list[bytes](), 0
         for index in indices:
-            key = STAGED_KEY.pack(self.stage, group.queue, group.lane, index)
+            key = STAGED_KEY.pack(self.stage, self.group.queue, self.group.lane, index)
+            is_damaged = False
             try:
-                packet = staged_packet(key, txn, environment.staged)
+                packets.append(staged_packet(key, txn, environment.staged))
+                size += len(packets[-1])
             except StoreCorrupt:
-                # The damage is reported when the message is read; until then it has no event.
-                put_block(txn, environment, events.first + first, records)
-                first, records = index + 1, []
-                continue
-            if record := events.make(self.first_lookup_id + index, packet, self.first_visibility + index):
-                records.append(record)
-        put_block(txn, environment, events.first + first, records)
+                is_damaged = True
+            if packets and (is_damaged or size >= _EVENT_BYTES):
+                yield start, packets
+                packets, size = [], 0
+            if not packets:
+                start = index + 1
+        if packets:
+            yield start, packets
 
     def _rows(self, indices: range) -> tuple[list[bytes], list[bytes], list[bytes], list[bytes]]:
         group, start = self.group, indices.start

@@ -262,6 +262,39 @@ def test_a_monitor_sees_how_long_messages_wait_and_no_message(visit: Visit, mana
     expect(page.locator("main")).to_contain_text("The messages cannot be shown")
 
 
+def buttons(page: Page) -> set[str]:
+    return {text.strip() for text in page.locator("main .btn:visible").all_inner_texts()}
+
+
+def test_what_a_user_may_not_do_is_not_offered(visit: Visit, manager: lanner.QueueManager) -> None:
+    made = manager.create_queue("watched")
+    made.send(lanner.Message(body="x", label="seen", recoverable=True))
+    manager.open(r"DIRECT=TCP:127.0.0.2\private$\watched").send(lanner.Message(body="x", recoverable=True))
+    manager.add_user("otto", PASSWORD, role="monitor")
+    address = "/queue?name=" + quote(r"private$\watched")
+    destructive = {"Move all…", "Export", "Purge…", "Save", "Delete queue…", "Change access", "Revoke…"}
+    offers = {user: set[str]() for user in ("alice", "otto")}
+    for user, seen in offers.items():
+        page = visit(address, user=user)
+        seen.update(buttons(page))
+        for path in (f"{address}&tab=properties", f"{address}&tab=access", "/outgoing", "/sessions"):
+            page.goto(path)
+            seen.update(buttons(page))
+    assert destructive | {"Pause…", "End…", "Send message"} <= offers["alice"]
+    assert not offers["otto"] & (destructive | {"Pause…", "Try now", "End…"})
+    # Everyone may send.
+    assert "Send message" in offers["otto"]
+    page.goto(f"{address}&tab=properties")
+    expect(page.get_by_label("Label")).to_be_disabled()
+    # Who may look and not receive can copy.
+    made.grant("otto", "peek")
+    page.goto(address)
+    page.get_by_role("link", name="seen").click()
+    expect(page.locator(".pane").get_by_role("button", name="Copy…")).to_be_visible()
+    assert not buttons(page) & {"Move…", "Delete…", "Move all…", "Purge…"}
+    assert "Export" in buttons(page)
+
+
 def test_a_user_without_a_role_is_told_which_roles_see_a_page(visit: Visit) -> None:
     page = visit("/", user="bob")
     pages = ("/settings", "/certificates", "/outgoing", "/peers", "/sessions", "/transactions", "/doctor")

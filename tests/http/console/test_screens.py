@@ -5,6 +5,7 @@ The tests check its contents, its readability, and that no hostile content is ex
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Callable
 from urllib.parse import quote
@@ -133,6 +134,31 @@ def test_the_first_page_is_light(visit: Visit, service: HttpService) -> None:
         address.startswith(service.url)
         for address in page.evaluate("performance.getEntriesByType('resource').map(e => e.name)")
     )
+
+
+def test_an_address_without_a_page_is_explained(visit: Visit, service: HttpService) -> None:
+    page = visit("/nothing")
+    expect(page.locator("main")).to_contain_text("There is nothing at /nothing")
+    # The address of a form, as a bookmark or a second Enter opens it.
+    page.goto("/queue/move?name=orders")
+    expect(page.locator("main")).to_contain_text("Begin again with the button that leads there")
+    with service.client() as stranger:
+        answer = stranger.get("/nothing")
+        assert (answer.status_code, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")
+        assert stranger.get("/api/nothing").headers["content-type"] == "application/problem+json"
+
+
+def test_a_full_queue_is_called_full(visit: Visit, manager: lanner.QueueManager) -> None:
+    made = manager.create_queue("brimful", quota_kb=64)
+    with contextlib.suppress(lanner.errors.InsufficientResources):
+        while True:
+            made.send(lanner.Message(body=b"x", recoverable=True))
+    page = visit("/")
+    expect(page.locator(".todo")).to_contain_text("brimful is full. Further messages are refused.")
+    page.goto(queue("brimful", tab="properties"))
+    expect(page.locator(".tags")).to_contain_text("Full")
+    expect(page.locator("main")).to_contain_text(made.format_name)
+    manager.delete_queue("brimful")
 
 
 def test_the_overview_says_what_is_wrong_in_sentences(visit: Visit) -> None:

@@ -305,6 +305,13 @@ def test_tickets_of_another_key_or_another_time_are_refused() -> None:
         ours.opened(text)
 
 
+def test_setting_the_clock_neither_prolongs_nor_ends_a_ticket() -> None:
+    """Its time is that of the monotonic clock, which the processes of a machine share."""
+    before = time.monotonic()
+    until = (tickets := Tickets()).opened(tickets.sealed(grant())).until
+    assert before + LIFE <= until <= time.monotonic() + LIFE
+
+
 def test_a_client_with_an_old_ticket_is_served_by_the_queue_manager(
     qm: QueueManager, queues: FlightQueues, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -314,6 +321,26 @@ def test_a_client_with_an_old_ticket_is_served_by_the_queue_manager(
     with pytest.raises(TicketRefused):
         at_readers(queues, partition)
     assert sum(map(len, queues.read(partition))) == 4
+
+
+def test_a_client_with_an_old_ticket_gets_a_new_one_for_the_reader_process(
+    qm: QueueManager, queues: FlightQueues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan may take longer to read than its tickets are valid."""
+    fill(qm, 9)
+    asked = {"columns": ["seq", "label"], "body_format": "text", "where": [["label", "=", ""]]}
+    with monkeypatch.context() as changed:
+        changed.setattr(flight_tickets, "LIFE", -1.0)
+        partition = only(queues, **asked, after=queues.bounds("q")["after"] + 2)
+    with pytest.raises(TicketRefused):
+        at_readers(queues, partition)
+    monkeypatch.setattr(FlightQueues, "_read_here", lambda *_: pytest.fail("read in the queue manager"))
+    found = pa.Table.from_batches(queues.read(partition))
+    assert found.schema.names == ["seq", "label", "value"]
+    assert [value.strip() for value in found.column("value").to_pylist()] == [str(n) for n in range(2, 9)]
+    # Messages that arrived since the plan are not read.
+    fill(qm, 3)
+    assert sum(map(len, queues.read(partition))) == 7
 
 
 def test_the_queue_manager_looks_at_the_rights_whatever_a_ticket_says(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.functions import spark_partition_id
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -53,7 +54,7 @@ def planned(address: str, schema: pa.Schema | None = None, **options: object) ->
     if schema is None:
         columns = str(given.get("columns", "all"))
         schema = RowSchema.select(columns, include_body=given.get("includeBody") != "false").arrow
-    reader = pickle.loads(pickle.dumps(source)).reader(from_arrow_schema(schema))
+    reader = pickle.loads(cloudpickle.dumps(source)).reader(from_arrow_schema(schema))
     return Plan(pickle.loads(pickle.dumps(reader)), reader.partitions(), schema)
 
 

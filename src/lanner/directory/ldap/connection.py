@@ -28,6 +28,7 @@ from lanner.directory.ldap.messages import (
     Response,
     ResultCode,
     SaslBind,
+    Scope,
     Search,
     Unbind,
     pack,
@@ -37,8 +38,11 @@ from lanner.directory.ldap.messages import (
 
 LDAP_PORT: Final = 389
 CONNECT_TIMEOUT: Final = 5.0
+# Not in the specification: seconds for an answer about one object. A server that accepts a
+# connection and does not answer must not keep the next one from being tried.
+ANSWER_TIMEOUT: Final = 15.0
 # MS-MQDSSM 3.1.6.15 lets a server search for two minutes.
-ANSWER_TIMEOUT: Final = 150.0
+SEARCH_TIMEOUT: Final = 150.0
 # A domain controller limits an answer to 1,000 objects.
 PAGE_SIZE: Final = 500
 # Not in the specification: the largest sealed block or message. A domain controller stops at 10
@@ -109,7 +113,6 @@ class LdapConnection:
         except OSError as error:
             raise ConnectionFailed(f"{host} ({address}) port {port}: {error}") from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket.settimeout(ANSWER_TIMEOUT)
         try:
             self._bind(log_on)
         except BaseException:
@@ -202,8 +205,11 @@ class LdapConnection:
     def _exchange(self, request: Request, controls: Sequence[Control] = ()) -> list[Response]:
         """Send a request and collect messages up to the one that ends it."""
         number = self._next_id()
-        deadline = time.monotonic() + ANSWER_TIMEOUT
+        is_wide = isinstance(request, Search) and request.scope is Scope.SUBTREE
+        timeout = SEARCH_TIMEOUT if is_wide else ANSWER_TIMEOUT
+        deadline = time.monotonic() + timeout
         try:
+            self._socket.settimeout(timeout)
             self._send(pack(number, request, controls))
             answers = []
             while True:
@@ -219,7 +225,9 @@ class LdapConnection:
                 if answer.tag not in (SEARCH_ENTRY, SEARCH_REFERENCE):
                     raise ConnectionFailed(f"{self.host}: message {answer.tag:#04x} where an answer was expected")
                 if time.monotonic() > deadline:
-                    raise ConnectionFailed(f"{self.host}: no end of an answer in {ANSWER_TIMEOUT:.0f} s")
+                    raise ConnectionFailed(f"{self.host}: no end of an answer in {timeout:.0f} s")
+        except TimeoutError:
+            raise ConnectionFailed(f"{self.host}: no answer in {timeout:.0f} s") from None
         except (OSError, BerError, SpnegoError) as error:
             raise ConnectionFailed(f"{self.host}: {error}") from None
 

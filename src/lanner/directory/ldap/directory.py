@@ -330,6 +330,14 @@ class LdapDirectory:
 
         return self._answer(found)
 
+    def recall(
+        self,
+        object_type: str,  # noqa: ARG002 - the LDAP connection keeps no answers
+        filters: Sequence[AttributeFilter] | None,  # noqa: ARG002
+        attributes: Sequence[str] | None = None,  # noqa: ARG002
+    ) -> DirectoryObject | None:
+        return None
+
     def read_begin(
         self,
         object_type: str,
@@ -522,8 +530,22 @@ class LdapDirectory:
         computer = own.user.rpartition("\\")[2].partition("@")[0]
         name = account.rpartition("\\")[2].partition("@")[0]
         log_on = LogOn(f"{computer}@{realm}", own.password, protocol="kerberos", acts_for=f"{name}@{realm}")
-        other = LdapDirectory(self._locate, log_on, profile=self._profile, find_server=self._find_server)
+        other = LdapDirectory(self.operations.servers, log_on, profile=self._profile, find_server=self._find_server)
         return other if other.initialize() is _SUCCESS else None
+
+    @property
+    def keeper(self) -> None:
+        """Nothing: the administrators of the domain keep its lists and users."""
+        return None
+
+    def apart(self) -> LdapDirectory:
+        """Return the same directory with a connection of its own, for another thread."""
+        other = LdapDirectory(
+            self.operations.servers, self.operations.log_on, profile=self._profile, find_server=self._find_server
+        )
+        # The result of a failure is that of the first read.
+        other.initialize()
+        return other
 
     def servers(self) -> list[str]:
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
@@ -42,6 +43,8 @@ _LOG = logging.getLogger(__name__)
 SECURITY: Final = "nTSecurityDescriptor"
 # MS-MQDSSM 3.1.6.15.
 SEARCH_TIME_LIMIT: Final = 120
+# Not in the specification: seconds for which a connection that nothing uses is kept.
+IDLE_LIFETIME: Final = 60.0
 # Owner, group and DACL. A request for the SACL, too, would return nothing to a caller without the
 # right to read it.
 _READABLE: Final = SecurityInformation.OWNER | SecurityInformation.GROUP | SecurityInformation.DACL
@@ -91,12 +94,29 @@ class LdapOperations:
         self.configuration_context = ""
         self.root = ""
         self.domain = ""
-        # The name of the server of the last connection.
-        self.server = ""
+        # The server of the last connection.
+        self._connected_to: Server | None = None
         self.uses = 0
+        self._used_at = 0.0
         self.connection: LdapConnection | None = None
         self._locate = locate
+        # The servers that were located the last time, in the order to try them.
+        self._servers: list[Server] = []
+        # Why the last attempt to connect failed; empty: it did not.
+        self._problem = ""
         self._lock = threading.RLock()
+
+    @property
+    def server(self) -> str:
+        """The name of the server of the last connection; empty before the first."""
+        return "" if self._connected_to is None else self._connected_to.host
+
+    def servers(self) -> list[Server]:
+        """Return the servers in the order to try them: those of the last time, if there are any.
+
+        Raises OSError if they cannot be located.
+        """
+        return self._servers or list(self._locate())
 
     # 3.1.3 Initialization
     # -----------------------------------------------------------------------------------
@@ -120,28 +140,62 @@ class LdapOperations:
     def prepare(self) -> LdapConnection:
         """Return the connection, or a new one to the first domain controller that accepts it."""
         with self._lock:
-            if self.connection is not None and self.connection.is_closed:
+            if self.connection is not None and (self._is_stale() or self.connection.is_closed):
                 self._drop(self.connection)
             if self.connection is None:
                 self.connection = self._connect()
             self.uses += 1
+            self._used_at = time.monotonic()
             return self.connection
 
+    def linger(self) -> None:
+        """Keep the connection between operations, too. This is a use, which `shut_down` ends."""
+        with self._lock:
+            self.uses += 1
+
+    def _is_stale(self) -> bool:
+        """Return whether the connection was idle so long that a firewall may have dropped it."""
+        return self.uses <= 1 and time.monotonic() - self._used_at > IDLE_LIFETIME
+
     def _connect(self) -> LdapConnection:
-        problems = []
+        problems: list[str] = []
+        known = list(self._servers)
         try:
-            for server in self._locate():
-                try:
-                    connection = LdapConnection(server.host, server.address, server.port, self.log_on)
-                    self.server = server.host
-                    return connection
-                except (ConnectionFailed, LdapRefused) as error:
-                    problems.append(str(error))
+            # A server that does not answer costs seconds, and so does a DNS server: both are asked
+            # again only when no server that is known accepts a connection.
+            connection = self._connect_to(known, problems) if known else None
+            if connection is None:
+                self._servers = list(self._locate())
+                connection = self._connect_to([one for one in self._servers if one not in known], problems)
         except OSError as error:
             problems.append(str(error))
+            connection = None
+        if connection is not None:
+            self._problem = ""
+            return connection
         why = "; ".join(problems) or "no domain controller is known"
-        _LOG.warning("no connection to the directory: %s", why)
+        # The same problem may occur every few seconds for days.
+        _LOG.log(logging.DEBUG if why == self._problem else logging.WARNING, "no connection to the directory: %s", why)
+        self._problem = why
         raise Refused(_GENERIC_ERROR, why)
+
+    def _connect_to(self, servers: Sequence[Server], problems: list[str]) -> LdapConnection | None:
+        for server in servers:
+            try:
+                connection = LdapConnection(server.host, server.address, server.port, self.log_on)
+            except (ConnectionFailed, LdapRefused) as error:
+                problems.append(str(error))
+                self._try_last(server)
+            else:
+                self._connected_to = server
+                return connection
+        return None
+
+    def _try_last(self, server: Server) -> None:
+        """Have a server that failed tried after all others."""
+        if server in self._servers:
+            self._servers.remove(server)
+            self._servers.append(server)
 
     def shut_down(self) -> None:
         """End one use; the last one closes the connection."""
@@ -184,6 +238,8 @@ class LdapOperations:
             raise Refused(result_of(refused.code), str(refused)) from None
         except ConnectionFailed as error:
             self._drop(connection)
+            if self._connected_to is not None:
+                self._try_last(self._connected_to)
             raise Refused(_NOT_CONNECTED, str(error)) from None
         finally:
             self.shut_down()

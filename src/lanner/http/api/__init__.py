@@ -20,6 +20,7 @@ from lanner.http.api import (
     transactions,
     users,
 )
+from lanner.http.openapi import PROBLEMS
 from lanner.model.errors import InvalidParameter
 
 
@@ -35,7 +36,7 @@ def known_parameters(request: Request) -> None:
             raise InvalidParameter(f"unknown parameter {name!r}: {listed}")
 
 
-router = APIRouter(dependencies=[Depends(known_parameters)])
+router = APIRouter(dependencies=[Depends(known_parameters)], responses=PROBLEMS)
 for part in (
     overview,
     queues,

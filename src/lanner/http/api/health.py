@@ -8,19 +8,20 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
+from lanner.http.openapi import OPEN_TO_ALL
 from lanner.http.problems import problem
 from lanner.http.sessions import sessions_of
 
 router = APIRouter(tags=["health"])
 
 
-@router.get("/health/live")
+@router.get("/health/live", openapi_extra=OPEN_TO_ALL)
 async def live() -> dict[str, Any]:
     """Answer that this process is alive."""
     return {"status": "ok"}
 
 
-@router.get("/health/ready", response_model=None)
+@router.get("/health/ready", response_model=None, openapi_extra=OPEN_TO_ALL)
 async def ready(request: Request) -> Response:
     """Answer whether the queue manager is ready, too."""
     if await sessions_of(request).is_ready():

@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, SecretStr
 
+from lanner.http.openapi import OPEN_TO_ALL
 from lanner.http.problems import NotLoggedOn
 from lanner.http.sessions import CurrentSession, client_address, refuse_other_sites, sessions_of
 from lanner.model.errors import AccessDenied
@@ -24,7 +25,7 @@ class Secret(BaseModel):
     password: SecretStr
 
 
-@router.post("/session", status_code=HTTPStatus.CREATED)
+@router.post("/session", status_code=HTTPStatus.CREATED, openapi_extra=OPEN_TO_ALL)
 async def log_on(request: Request, response: Response, secret: Secret) -> dict[str, Any]:
     """Log on: set the cookie, and return the session's CSRF token.
 

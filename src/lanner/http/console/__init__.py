@@ -20,6 +20,7 @@ from lanner.http.console import (
     reports,
     tracing,
 )
+from lanner.http.console.visiting import no_page
 
 router = APIRouter()
 for _part in (
@@ -37,4 +38,4 @@ for _part in (
 ):
     router.include_router(_part.router)
 
-__all__ = ["router"]
+__all__ = ["no_page", "router"]

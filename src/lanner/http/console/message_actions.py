@@ -21,7 +21,7 @@ from lanner.http.console.browsing import SCANNED, Filter, open_outgoing, open_qu
 from lanner.http.console.message_bodies import text_of
 from lanner.http.console.page import chosen as counted
 from lanner.http.console.page import done, explain, local_name, lookup_ids, queue_url, render, short_name
-from lanner.http.console.samples import every_queue
+from lanner.http.console.samples import every_queue, oldest_arrivals
 from lanner.http.console.visiting import Looking, PageRoute
 from lanner.model.enums import Acknowledgements
 from lanner.model.errors import InvalidParameter, LannerError, MessageNotFound
@@ -447,12 +447,8 @@ async def _purge_page(
     async with await _queue(visitor.manager, name, part) as queue:
         attributes = await queue.attributes()
         told = await _told(queue, name, part)
-        oldest = None
-        if attributes.message_count:
-            try:
-                oldest = (await queue.peek_by_lookup_id(0, "first")).arrived_time
-            except LannerError:
-                oldest = None
+        path = "" if part else attributes.pathname
+        known = await oldest_arrivals(visitor.manager, [path]) if path and attributes.message_count else {}
     journal = attributes.journal_queue
     return await render(
         request,
@@ -464,7 +460,7 @@ async def _purge_page(
         **told,
         count=attributes.message_count,
         octets=attributes.total_bytes,
-        oldest=oldest,
+        oldest=known.get(path),
         journal=0 if journal is None else journal.message_count,
         subqueues=len(attributes.subqueues),
         typed=short_name(name),

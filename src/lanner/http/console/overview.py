@@ -12,8 +12,8 @@ from lanner.model.enums import INFINITE
 if TYPE_CHECKING:
     from lanner.http.console.samples import Sample
 
-# From this percentage of its quota on, a queue gets a warning.
-NEARLY_FULL = 80
+# From these percentages of its quota on, a queue gets a warning, and is full.
+NEARLY_FULL, FULL = 80, 100
 _WORDS = ("Nothing", "One thing", "Two things", "Three things", "Four things", "Five things")
 
 
@@ -53,10 +53,7 @@ def alarms(sample: Sample, findings: list[dict[str, Any]], *, is_online: bool, n
     for row in sample.rows:
         share = quota_share(row)
         if share >= NEARLY_FULL:
-            text = "When it is full, further messages are refused."
-            title = f"{short_name(row['name'])} has used {share} % of its quota."
-            state = "bad" if share >= 100 else "warn"
-            found.append(Alarm(state, title, text, "Open queue", queue_url(local_name(row["name"]))))
+            found.append(_nearly_full(row, share))
     # The last two are about the past, and no action would clear them.
     handled = {"dead letters", "outgoing", "quotas", "refusals", "peers"}
     for finding in findings:
@@ -65,6 +62,15 @@ def alarms(sample: Sample, findings: list[dict[str, Any]], *, is_online: bool, n
             title = f"{finding['check'].capitalize()}: {finding['text']}."
             found.append(Alarm(state, title, finding["advice"], "Doctor", "/doctor"))
     return sorted(found, key=lambda alarm: alarm.state != "bad")
+
+
+def _nearly_full(row: dict[str, Any], share: int) -> Alarm:
+    name, href = short_name(row["name"]), queue_url(local_name(row["name"]))
+    if share >= FULL:
+        text = "Further messages are refused. Receive or purge messages, or raise the quota under Properties."
+        return Alarm("bad", f"{name} is full.", text, "Open queue", href)
+    text = "When it is full, further messages are refused."
+    return Alarm("warn", f"{name} has used {share} % of its quota.", text, "Open queue", href)
 
 
 def headline(count: int) -> str:

@@ -195,7 +195,7 @@ def _rows(known: list[Document], sampler: Sampler, kind: str) -> list[Document]:
             continue
         share = quota_share(row)
         state, word = "", "Empty"
-        if share >= 100:
+        if share >= summary.FULL:
             state, word = "bad", "Full"
         elif share >= summary.NEARLY_FULL:
             state, word = "warn", f"{share} % of quota"

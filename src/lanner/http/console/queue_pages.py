@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from fastapi import APIRouter, Form, Request
@@ -18,6 +19,7 @@ from lanner.http.console.visiting import Looking, PageRoute
 from lanner.http.console.words import percent
 from lanner.model.enums import INFINITE, QueuePrivacyLevel
 from lanner.model.errors import AccessDenied, LannerError, QueueNotFound, StatusError
+from lanner.security.access_lists import AccessList
 
 if TYPE_CHECKING:
     from lanner.client._async.queue import Queue
@@ -104,6 +106,8 @@ async def _show(
         "lookup_id": message,
     }
     async with queue, shown:
+        values["access"] = await _access(queue)
+        values["may"] = _rights(visitor, values["access"], is_outgoing=outgoing is not None)
         if message is not None and tab in ("messages", "journal"):
             try:
                 values["chosen"] = await show_message(shown, message, form, whole=whole, names=await visitor.names())
@@ -119,6 +123,7 @@ async def _show(
         except QueueNotFound as error:
             return await _missing(request, visitor, name, error)
         values |= _facts(visitor, attributes)
+        values["format_name"] = queue.format_name
         before = await past(manager, attributes.pathname) if attributes.pathname else []
         if len(visitor.sampler.samples) < _ENOUGH:
             values["rate"] = last_rate(before)
@@ -126,8 +131,6 @@ async def _show(
         values |= await _waiting(manager, queue, attributes)
         if tab in ("messages", "journal"):
             values |= await _messages(shown, wanted, after)
-        elif tab == "access":
-            values["access"] = await _access(queue)
     change = refused_change or {"verb": "grant", "who": "", "rights": [], "error": None}
     status = 200 if refused_change is None else 409
     return await render(request, visitor, "queue.html", status=status, rights=RIGHTS, change=change, **values)
@@ -169,6 +172,18 @@ async def _access(queue: Queue) -> Any:  # noqa: ANN401 (an AccessList, or why t
         return await queue.access()
     except StatusError as error:
         return explain(error)
+
+
+def _rights(visitor: Visitor, access: object, *, is_outgoing: bool) -> Callable[[str], bool]:
+    """Return whether the visitor may do something with the queue, by the word for the right.
+
+    What the queue manager does not say is offered, and may be refused.
+    """
+    if is_outgoing:
+        return lambda _word: visitor.operates
+    if not isinstance(access, AccessList):
+        return lambda _word: True
+    return lambda word: access.may(word) is not False
 
 
 def _facts(visitor: Visitor, attributes: QueueObject) -> dict[str, Any]:

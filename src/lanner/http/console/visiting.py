@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
@@ -65,9 +66,22 @@ class PageRoute(APIRoute):
         return answer
 
 
-async def _problem(request: Request, status: int, text: str, name: str) -> Response:
+async def no_page(request: Request, error: Exception) -> Response:
+    """Return the page for an address that has none, or whose page only a button opens."""
+    if not isinstance(error, HTTPException):
+        raise error
+    path = request.url.path
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        text = f"{path} needs what a form sends. Begin again with the button that leads there."
+    else:
+        text = f"There is nothing at {path}. The pages of this console are in the menu."
+    return await _problem(request, error.status_code, text, "", title="No such page", back="/")
+
+
+async def _problem(
+    request: Request, status: int, text: str, name: str, *, title: str = "That did not work", back: str | None = None
+) -> Response:
     """Return the page that explains what failed, and why."""
-    title = "That did not work"
     session = sessions_of(request).of_browser(request)
     if session is None:
         return plain_page("logon.html", status=status, error=text, next="/", user="", manager_name="")
@@ -80,7 +94,7 @@ async def _problem(request: Request, status: int, text: str, name: str) -> Respo
             title=title,
             text=text,
             status_text=name,
-            back=request.url.path if request.method == "GET" else "/",
+            back=back or (request.url.path if request.method == "GET" else "/"),
         )
     except LannerError:
         # The queue manager does not even answer for the frame of the page.

@@ -13,6 +13,7 @@ names are imported on first use, so that `settings` can be imported without pyar
     auth            authentication: passwords and tokens
     local_user      the local user of a connection, according to the kernel
     refusals        turns errors into Flight errors
+    gates           limits the calls of one user that compute at a time
     streams         the running streams, with limits
     tickets         signed tickets for reader processes
     reader_process  a process that serves signed tickets: its start and its limits

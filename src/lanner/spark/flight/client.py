@@ -57,6 +57,10 @@ _LONG: Final = frozenset({"position", "acknowledge", "publish", "drop"})
 # unacknowledged before the kernel ends the connection.
 _CHANNEL: Final = (("grpc.keepalive_time_ms", 330_000), ("grpc.keepalive_timeout_ms", 20_000))
 
+# What the planner adds to a request to make a ticket of it, and a size that no partition exceeds.
+_ADDED: Final = frozenset({"messages", "bytes", "grant"})
+_WHOLE: Final = 1 << 62
+
 Answer = dict[str, Any]
 
 
@@ -215,7 +219,7 @@ class FlightQueues:
         if not isinstance(partition, bytes) and partition.locations:
             position: int | None = None
             try:
-                for batch, reached in self._read_at(partition.locations[0], ticket):
+                for batch, reached in self._read_shared(partition):
                     position = reached
                     yield batch
             except (FlightFailed, ServiceNotAvailable, TicketRefused, TooBusy, EpochChanged) as error:
@@ -225,6 +229,25 @@ class FlightQueues:
             if position is not None:
                 ticket = _dump(json.loads(ticket) | {"after": position})
         yield from self._read_here(ticket)
+
+    def _read_shared(self, partition: Partition) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Yield what `_read_at` does. If the ticket has expired, request a new one.
+
+        The tickets of a plan expire together, however long its other partitions take.
+        """
+        try:
+            yield from self._read_at(partition.locations[0], partition.ticket)
+        except TicketRefused:
+            # A reader process refuses a ticket before it sends anything.
+            for renewed in self._renewed(partition.ticket):
+                if not renewed.locations:
+                    raise
+                yield from self._read_at(renewed.locations[0], renewed.ticket)
+
+    def _renewed(self, ticket: bytes) -> list[Partition]:
+        """Plan the range of a ticket again. The queue manager checks the rights again."""
+        request = {name: value for name, value in json.loads(ticket).items() if name not in _ADDED}
+        return self.plan(**request, partition_bytes=_WHOLE).partitions
 
     def _read_at(self, location: str, ticket: bytes) -> Generator[tuple[pa.RecordBatch, int], None, None]:
         """Yield the batches of a reader process, each with the number the stream has reached."""

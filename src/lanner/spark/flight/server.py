@@ -54,9 +54,10 @@ GetFlightInfo, GetSchema; descriptor = a path of one element, the name; or a com
 
     If the queue manager has reader processes, endpoints have two locations: a reader process and
     this service. A reader process accepts the ticket without `authorization`, for 15 minutes, and
-    its `after` may be raised. Each of its batches has metadata: the number that the stream has
-    reached, from which another stream can continue. Messages outside the database, mainly express
-    messages, are served by this service only.
+    its `after` may be raised. To read an older ticket's range there, plan it again. Each of its
+    batches has metadata: the number that the stream has reached, from which another stream can
+    continue. Messages outside the database, mainly express messages, are served by this service
+    only.
 DoGet, ticket = {queue, queue_id, epoch, columns, include_body, where, compact, after, upto,
 messages, bytes, [body_format], [body_schema], [grant]}; only queue and epoch are required
     Batches of about 16 MiB, ordered by seq. Messages that were received, purged or expired since

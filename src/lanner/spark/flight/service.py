@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 import lanner.model.errors as model_errors
 from lanner.directory.topology import survey
+from lanner.host.long_reads import read_apart
 from lanner.host.name_patterns import name_pattern
 from lanner.host.operations import Operations
 from lanner.host.runtime import Runtime
@@ -413,8 +414,8 @@ class Service:
         request.done()
         if operations.identity.is_anonymous:
             raise AccessDenied("the computers in the directory are shown to those who have logged on")
-        with self._runtime.lock:
-            found = survey(self._runtime.engine.directory).computers
+        with read_apart(self._runtime.engine) as directory:
+            found = survey(directory).computers
         return {"computers": [{"name": one.name, "address": one.qualified_computer_name} for one in found]}
 
     def _bounds(self, operations: Operations, request: Request, _: Client) -> Answer:

@@ -48,13 +48,13 @@ class Grant:
     where: list[list[object]]  # columnar.filters
     body_format: str | None = None  # columnar.values
     body_schema: str | None = None
-    until: float = 0.0  # seconds since 1970
+    until: float = 0.0  # on the monotonic clock, which all processes of a machine share
 
 
 class Tickets:
     """Seals grants, and opens those that were sealed with the same key."""
 
-    def __init__(self, key: bytes | None = None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, key: bytes | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.key = secrets.token_bytes(32) if key is None else key
         self._clock = clock
 

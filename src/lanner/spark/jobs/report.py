@@ -154,6 +154,8 @@ def _list(messages: DataFrame) -> Rows:
             reason(F.coalesce("failed_class", "dead_class")).alias("reason"),
             "abort_count",
             "msg_id",
+            F.expr("coalesce(sent_by = 'event' and arrived_by = 'event', false)").alias("is_exact_way"),
+            F.expr("coalesce(arrived_by = 'event' and received_by = 'event', false)").alias("is_exact_wait"),
         )
     )
 

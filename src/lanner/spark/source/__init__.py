@@ -20,6 +20,7 @@ which Spark does not. Both need pyspark only when they are used, so that `queue_
     writer         df.write and df.writeStream
     spreading      chooses a queue manager for each row of a write
     tables         the options of tables of Spark's catalog
+    shipping       what a worker without Lanner reports
     rpc_reading    transport=rpc: remote read of any MSMQ computer
     rpc_columns    messages of a remote queue as Arrow batches
     rpc_batch      spark.read with transport=rpc

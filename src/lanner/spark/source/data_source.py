@@ -106,6 +106,7 @@ from lanner.model.errors import InvalidParameter
 from lanner.spark.source import options as msmq_options
 from lanner.spark.source import tables
 from lanner.spark.source.connections import RPC
+from lanner.spark.source.shipping import Shipped
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -120,7 +121,7 @@ if TYPE_CHECKING:
     from lanner.spark.source.partitions import Columns
 
 
-class MsmqDataSource(DataSource):
+class MsmqDataSource(Shipped, DataSource):
     """The data source. Spark makes one for each read and write, so large imports are deferred."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:

@@ -25,6 +25,7 @@ from lanner.model.errors import InvalidParameter, LannerError
 from lanner.spark.flight.errors import PublicationDiffers
 from lanner.spark.source.connections import Manager
 from lanner.spark.source.options import WriteOptions
+from lanner.spark.source.shipping import Shipped
 from lanner.spark.source.spreading import spread
 from lanner.spark.source.tables import without
 
@@ -146,7 +147,7 @@ def _give_up(options: WriteOptions, writer: str | None, batch: int) -> None:
             _LOG.warning("what was staged for %s, batch %d, stays for a day: %s", writer, batch, error)
 
 
-class MsmqBatchWriter(DataSourceArrowWriter):
+class MsmqBatchWriter(Shipped, DataSourceArrowWriter):
     """df.write: exactly once with a writeId, once per run without."""
 
     def __init__(self, options: WriteOptions, left_out: Sequence[str] = ()) -> None:
@@ -166,7 +167,7 @@ class MsmqBatchWriter(DataSourceArrowWriter):
         _give_up(self._options, self._writer, 0)
 
 
-class MsmqStreamWriter(DataSourceStreamArrowWriter):
+class MsmqStreamWriter(Shipped, DataSourceStreamArrowWriter):
     """df.writeStream: exactly once per query and batch.
 
     Spark makes one for each call, so only messages carry the results of tasks to `commit`.

@@ -76,7 +76,7 @@
     banner.setAttribute("role", "status");
     banner.innerHTML = '<svg class="icon" viewBox="0 0 16 16" aria-hidden="true"><use href="#i-warn"/></svg><div><strong></strong><span></span></div><button class="btn" type="button">Try now</button>';
     $("strong", banner).textContent = `No news from ${body.dataset.manager}`;
-    $("span", banner).textContent = `What you see is as of ${new Date(lastHeard).toLocaleTimeString()}. Actions still work if the queue manager answers.`;
+    $("span", banner).textContent = `What you see is as of ${new Date(lastHeard).toLocaleTimeString("en-GB")}. Actions still work if the queue manager answers.`;
     $("button", banner).addEventListener("click", () => { close(); wait = 1; listen(); });
     $("main").prepend(banner);
   };
