@@ -137,7 +137,7 @@ def _name(data: Path, request: Request) -> str:
 
 @contextmanager
 def _opened(data: Path, membership: Membership | None) -> Iterator[Runtime]:
-    """Open the queue manager of a data directory for a while, as a member of a domain or as none."""
+    """Open the queue manager of a data directory, as a member of a domain or as none."""
     settings = local_settings(None, migrates_owners=False, local_origin="lanner domain")
     directory = None
     if membership is not None and membership.is_member:
