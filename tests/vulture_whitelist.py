@@ -61,6 +61,7 @@ WHITELIST: dict[str, dict[str, list[str]]] = {
     "it is written into the file of tokens, and shown": {"security/tokens.py": ["variable created"]},
     "asyncio calls the methods of a protocol by their names": {
         "client/_async/outbox_io.py": ["method pause_writing", "method resume_writing"],
+        "http/server.py": ["method pause_writing", "method resume_writing"],
         "rpc/server_socket.py": ["method pause_writing", "method resume_writing"],
         "spark/flight/front.py": ["method get_buffer", "method pause_writing", "method resume_writing"],
         "transfer/ping.py": ["method datagram_received", "method error_received"],

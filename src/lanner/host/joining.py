@@ -26,8 +26,9 @@ from lanner.host.runtime import Runtime
 from lanner.model.directory_objects import GUID_NULL, QueueManager, Site
 from lanner.model.enums import DirectoryOperationResult
 from lanner.model.errors import CannotJoinDomain, LannerError
-from lanner.security.keys import QueueManagerKeys
+from lanner.security.keys import BEST_FIRST, QueueManagerKeys
 from lanner.security.keytab import computer_salt, keytab
+from lanner.security.listed_keys import published_certificate
 from lanner.security.private_files import write_private
 from lanner.security.profile import Profile
 from lanner.store import Store
@@ -277,7 +278,11 @@ def _undo(directory: LdapDirectory, membership: Membership, administrator: LogOn
         raise
     accounts.strip(dn)
     if administrator is None:
-        accounts.forget_principals(dn, membership.computer)
+        try:
+            accounts.forget_principals(dn, membership.computer)
+        except Refused:
+            # A computer may not write principals that an administrator has added.
+            return "the computer's account with its service principals, which an administrator can delete"
         return "the computer's account, which an administrator can delete"
     if membership.is_router:
         for site in membership.sites:
@@ -347,16 +352,20 @@ def standing(data: Path) -> Standing:
     identifier, queues = None, 0
     try:
         dn = directory.operations.find(uuid.UUID(membership.account_guid))
-        wanted = ("dNSHostName", "servicePrincipalName", "mSMQSignCertificates")
-        held = {name.casefold() for name in map(str, directory.operations.get(dn, wanted).get(wanted[1], []))}
+        account = directory.operations.get(dn, ("servicePrincipalName", "mSMQSignCertificates"))
+        held = {name.casefold() for name in map(str, account.get("servicePrincipalName", []))}
         missing = [one for one in principals_of(membership.computer, membership.domain) if one.casefold() not in held]
         problems += [f"the account lacks the service principal {one}" for one in missing]
         entry = directory.operations.get(f"CN=msmq,{dn}", ("mSMQEncryptKey",))
         guid = entry["objectGUID"][0]
         identifier = uuid.UUID(bytes_le=guid) if isinstance(guid, bytes) else None
-        encryption, _ = QueueManagerKeys.load_or_create(data / "keys.json", Profile.SAFE).public_key_lists()
-        if entry.get("mSMQEncryptKey") != [encryption]:
+        keys = QueueManagerKeys.load_or_create(data / "keys.json", Profile.SAFE)
+        if entry.get("mSMQEncryptKey") != [keys.public_key_lists()[0]]:
             problems.append("the domain has other encryption keys of this computer than it has")
+        listed = account.get("mSMQSignCertificates", [b""])[0]
+        own = keys.signing[BEST_FIRST[0]].modulus
+        if not isinstance(listed, bytes) or published_certificate(listed, own) is None:
+            problems.append("the domain has no certificate of this computer's signing key: leave, and join again")
         queues = len(directory.operations.guids_below(f"CN=msmq,{dn}", "mSMQQueue"))
     except (Refused, KeyError) as error:
         problems.append(f"{membership.computer}: {error}")
