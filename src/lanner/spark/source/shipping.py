@@ -19,7 +19,7 @@ class Shipped:
     """Base class of what Spark pickles, with cloudpickle, for its workers."""
 
     def __reduce__(self) -> tuple[Callable[[bytes], object], tuple[bytes]]:
-        content: bytes = cloudpickle.dumps((type(self), self.__dict__))  # type: ignore[no-untyped-call]
+        content = cloudpickle.dumps((type(self), self.__dict__))  # type: ignore[no-untyped-call] # it has no types
         return _unpacker(), (content,)
 
 
