@@ -287,7 +287,7 @@ def test_a_queue_that_was_created_again_is_another_one(qm: QueueManager, address
     qm.delete_queue(queue.name)
     qm.create_queue("q")
     fill(qm, "q", 3)
-    with pytest.raises(QueueNotAvailable, match="is not the one of before"):
+    with pytest.raises(QueueNotAvailable, match="deleted and created again"):
         plan.bodies()
 
 
