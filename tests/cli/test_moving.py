@@ -35,7 +35,7 @@ def test_all_messages_move_to_a_subqueue_and_back(run: Run, three: str) -> None:
 
 def test_a_subqueue_with_the_name_of_a_queue_is_reported(run: Run, three: str) -> None:
     run("queue", "create", "other")
-    assert r"say .\private$\other" in run("move", three, "other", "--all", "--dry-run").err
+    assert r"write .\private$\other" in run("move", three, "other", "--all", "--dry-run").err
     assert run("move", three, ";other", "--all", "--dry-run").err == ""
     assert run("move", three, "retry", "--all", "--dry-run").err == ""
 

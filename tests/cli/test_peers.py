@@ -153,7 +153,7 @@ def test_a_peer_that_stops_in_the_middle(run: Run) -> None:
 
     with peer(behave) as address:
         found = examined(run, address, "--timeout", "0.1")["handshake"]
-    assert "said only 8 bytes in 0.1 s" in found["text"]
+    assert "sent only 8 bytes in 0.1 s" in found["text"]
 
 
 @pytest.mark.parametrize(

@@ -882,7 +882,7 @@ def test_without_abort_counts_the_consumer_counts(world: World, monkeypatch: pyt
         ({"backoff": 5}, "backoff 5: the shortest and the longest pause"),
         ({"backoff": (1, float("inf"))}, "backoff"),
         ({"stop": 5}, "stop 5: an event, or a function"),
-        ({"poison": 5}, "poison 5: a queue"),
+        ({"poison": 5}, "poison 5: expected a queue"),
         ({"poison": "orders"}, "cannot stay in the queue they come from"),
         ({"poison": "results;x"}, "only messages of its own queue"),
     ],
