@@ -61,10 +61,7 @@ WHITELIST: dict[str, dict[str, list[str]]] = {
     "asyncio calls the methods of a protocol by their names": {
         "spark/flight/front.py": ["method get_buffer"],
         "transfer/ping.py": ["method datagram_received", "method error_received"],
-        "transfer/shell.py": [
-            "method eof_received",
-            "method get_buffer",
-        ],
+        "transfer/shell.py": ["method eof_received", "method get_buffer"],
     },
     "generated functions read them (rpc/ndr/compiler.py)": {
         "rpc/ndr/stream.py": ["attribute aliases"],
