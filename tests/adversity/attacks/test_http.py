@@ -141,7 +141,7 @@ def test_a_body_is_taken_apart_as_far_as_a_page_has_room(monkeypatch: pytest.Mon
 def test_answers_that_are_not_read_do_not_fill_the_memory(place: Victim) -> None:
     """Of 40 pages of 18 MB all were kept for as long as their user did not read them."""
     with lanner.connect(data=place.data) as manager:
-        manager.create_queue("long", access={USER.user: ["send", "peek"]})
+        manager.create_queue("long", access={USER.user: ["send", "peek", "get-properties"]})
     body = {"body": base64.b64encode(b'""' * 1_500_000).decode(), "body_encoding": "base64"}
     with _client(place, (USER.user, USER.password)) as bob, ExitStack() as stack:
         known = bob.post("/api/v1/session", json={"user": USER.user, "password": USER.password}).json()
