@@ -47,6 +47,7 @@ FILL_BATCH = 5000
 # Written messages stay in the queue, and a million rows are an eighth of a queue manager's
 # capacity.
 WRITE_ROUNDS = 3
+WARM_UP = 20_000  # messages of the first stream that receives
 PIECES = ("reads", "writes", "receive", "transfer")
 IDLE_READS = 3
 LAST, ROUNDS_OF_LAST = 100, 20
@@ -99,13 +100,13 @@ def fill(data: Path, pieces: Sequence[str], messages: int, size: int) -> None:
     body = os.urandom(size)
     wanted = {"read": messages} if {"reads", "transfer", "long"} & set(pieces) else {}
     if "receive" in pieces:
-        wanted["received"] = messages // 2
+        wanted |= {"received": messages // 2, "warm-up": WARM_UP}
     if "transfer" in pieces:
         wanted |= dict.fromkeys(map(backlog_name, (ALONE, BESIDE)), messages // 4)
     with QueueManager(data, "BENCH") as manager:
         runtime_of(manager).users.add("bench", PASSWORD, administrator=True)
         for name, count in wanted.items():
-            if name in ("read", "received"):
+            if not name.startswith("DIRECT="):
                 manager.create_queue(name)
             queue = manager.open(name)
             for start in range(0, count, FILL_BATCH):
@@ -207,17 +208,18 @@ class Bench:
             raise AssertionError("messages were lost, or are there twice")
         # The queue stays: its cleanup would slow down the next round.
 
-    def receive(self, directory: Path) -> float:
+    def receive(self, directory: Path, queue: str, count: int) -> float:
         """Return the rows per second of a stream that receives a queue into Parquet."""
         options = {"managers": ADDRESS, "user": "bench", "mode": "receive", "reader": "bench"}
-        stream = self._spark.readStream.format("msmq").options(**options).load("received")
+        stream = self._spark.readStream.format("msmq").options(**options).load(queue)
+        place = directory / "parquet" / queue
         began = time.perf_counter()
-        writer = stream.writeStream.format("parquet").option("checkpointLocation", str(directory / "checkpoint"))
-        writer.trigger(availableNow=True).start(str(directory / "parquet")).awaitTermination()
+        writer = stream.writeStream.format("parquet").option("checkpointLocation", f"{place}-checkpoint")
+        writer.trigger(availableNow=True).start(str(place)).awaitTermination()
         took = time.perf_counter() - began
-        if self._spark.read.parquet(str(directory / "parquet")).count() != self._messages // 2:
+        if self._spark.read.parquet(str(place)).count() != count or self._manager.open(queue).count():
             raise AssertionError("messages were lost, or are there twice")
-        return self._messages // 2 / took
+        return count / took
 
     def send_last(self, count: int) -> None:
         """Send some more messages to the queue that is read."""
@@ -379,8 +381,9 @@ def spark(
             print(f"Memory of the queue manager and its reader processes: {before} MiB before the reads, {after} MiB "
                   "after.\n", file=out)  # fmt: skip
         if "receive" in pieces:
+            bench.receive(directory, "warm-up", WARM_UP)
             used = processor_time(process)
-            reached[RECEIVED] = bench.receive(directory)
+            reached[RECEIVED] = bench.receive(directory, "received", messages // 2)
             us = 2_000_000 * (processor_time(process) - used) / messages
             print(f"A stream that receives into Parquet: {reached[RECEIVED]:,.0f} rows/s, {us:.1f} us of the queue "
                   "manager's processors for each.\n", file=out)  # fmt: skip

@@ -7,10 +7,12 @@ import subprocess
 import sys
 import time
 import tomllib
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
 from hatchling.builders.wheel import WheelBuilder
+from packaging.specifiers import SpecifierSet
 
 import lanner
 from lanner.cli.errors import describe
@@ -35,6 +37,15 @@ def test_the_wheel_holds_neither_the_demo_nor_its_generator() -> None:
     demo = {path.stem for path in (ROOT / "demo").glob("*.py")} - {"__init__", "__main__"}
     assert {"business", "generator", "generated_queues"} <= demo
     assert not names & (demo | {"demo"})
+
+
+def test_the_locked_packages_run_on_the_python_of_debian() -> None:
+    """README.md: Debian 12. A package that needs a later Python cannot be installed there."""
+    found = {one.name: one.metadata.json.get("requires_python") for one in distributions()}
+    assert len(found) > 50
+    assert {
+        name: needed for name, needed in found.items() if needed and "3.11.2" not in SpecifierSet(str(needed))
+    } == {}
 
 
 # The core install

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,26 @@ TESTS = """
     @pytest.mark.xfail(strict=True)
     def test_fails_as_expected(): assert False
 """
+
+
+def sources() -> str:
+    return "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py"))
+
+
+def test_ci_installs_every_program_that_a_test_looks_for() -> None:
+    """Without it the test would be skipped, for a reason that is not allowed."""
+    installed = "".join((ROOT / ".ci" / name).read_text() for name in ("missing", "missing-peers"))
+    looked_for = set(re.findall(r'which\("([\w-]+)"', sources())) - {"apt-get", "lanner"}
+    assert looked_for >= {"chromium", "curl", "man"}
+    assert {name for name in looked_for if not re.search(rf"\b(?:has|command -v) {name}\b", installed)} == set()
+
+
+def test_an_ordinary_user_may_skip_what_takes_root() -> None:
+    lines = (ROOT / ".ci" / "allowed-skips").read_text().splitlines()
+    allowed = [line for line in lines if line and not line.startswith("#")]
+    reasons = re.findall(r'geteuid\(\) != 0, reason="([^"]+)"', sources())
+    assert len(reasons) > 5
+    assert [reason for reason in reasons if not any(fnmatchcase(reason, one) for one in allowed)] == []
 
 
 @pytest.fixture

@@ -6,19 +6,20 @@ import os
 import signal
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
+from lanner.directory import AttributeFilter
 from lanner.directory.ldap import cached as module
 from lanner.directory.ldap.cached import LIFETIME, RENEWAL_AGE, CachedDirectory
+from lanner.directory.ldap.directory import LdapDirectory
 from lanner.directory.protocol import read_all
-from lanner.model.directory_objects import Queue
+from lanner.model.directory_objects import DirectoryObject, Queue
 from lanner.model.enums import DirectoryOperationResult
 from tests.active_directory.conftest import World, equals
-from tests.active_directory.domain import Domain
+from tests.active_directory.domain import ADMINISTRATOR, SERVER, Domain
 from tests.client.other_manager import until
 
 SUCCESS = DirectoryOperationResult.SUCCESS
@@ -26,15 +27,36 @@ NOT_CONNECTED = DirectoryOperationResult.DIRECTORY_NOT_CONNECTED
 HOURS = 3600.0
 
 
+class SlowDirectory(LdapDirectory):
+    """A directory whose answers can be held up on their way."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: [SERVER], ADMINISTRATOR)
+        self.has_read, self.go_on = threading.Event(), threading.Event()
+        self.go_on.set()
+        self.initialize()
+
+    def read(
+        self,
+        object_type: str,
+        filters: Sequence[AttributeFilter] | None,
+        attributes: Sequence[str] | None = None,
+    ) -> tuple[DirectoryOperationResult, DirectoryObject | None]:
+        found = super().read(object_type, filters, attributes)
+        self.has_read.set()
+        self.go_on.wait()
+        return found
+
+
 class Kept:
     """A queue with a label in the directory, and a cache with a clock of its own."""
 
-    def __init__(self, world: World, patience: float = 60) -> None:
+    def __init__(self, world: World, directory: LdapDirectory | None = None) -> None:
         self.world = world
         world.add_manager()
         self.wanted = [equals("Identifier", world.add_queue("orders", label="old"))]
         self.now = 1000.0
-        self.directory = CachedDirectory(world.directory, patience=patience, clock=lambda: self.now)
+        self.directory = CachedDirectory(directory or world.directory, patience=60, clock=lambda: self.now)
 
     def label(self) -> str:
         result, found = self.directory.read("Queue", self.wanted)
@@ -87,26 +109,21 @@ def test_an_answer_that_has_expired_is_read_again(kept: Kept) -> None:
     assert kept.label() == "new"
 
 
-def test_a_renewal_from_before_a_change_is_not_kept(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_renewal_from_before_a_change_is_not_kept(world: World) -> None:
+    slow = SlowDirectory()
+    kept = Kept(world, slow)
     assert kept.label() == "old"
-    has_read, go_on = threading.Event(), threading.Event()
-    plain = kept.world.directory.read
-
-    def slowly(*arguments: Any) -> Any:  # noqa: ANN401 (as `read` has it)
-        found = plain(*arguments)
-        has_read.set()
-        go_on.wait()
-        return found
-
-    monkeypatch.setattr(kept.world.directory, "read", slowly)
+    slow.go_on.clear()
+    slow.has_read.clear()
     kept.now += RENEWAL_AGE
     assert kept.label() == "old"
-    has_read.wait()
+    slow.has_read.wait()
     kept.directory._changed()
     kept.change("new")
-    go_on.set()
+    slow.go_on.set()
     until(lambda: not kept.directory._renewals)
     assert kept.label() == "new"
+    kept.directory.close()
 
 
 def test_a_directory_that_hangs_is_waited_for_once(

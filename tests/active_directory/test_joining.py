@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 import lanner
 from lanner.client.runtimes import runtime_of
@@ -20,7 +22,7 @@ from lanner.model.errors import AccessDenied
 from lanner.rpc.async_client import connect_tcp
 from lanner.rpc.pdu import AuthLevel, AuthType
 from lanner.rpc.security import Credentials
-from lanner.security.keys import QueueManagerKeys
+from lanner.security.keys import BEST_FIRST, QueueManagerKeys
 from lanner.security.profile import Profile
 from lanner.services.interfaces import mqrr
 from lanner.services.interfaces.mqmq import QueueFormat
@@ -29,6 +31,7 @@ from lanner.services.interfaces.mqrr import REMOTE_READ
 from lanner.services.management_client import get_info_arguments, get_info_values
 from lanner.store import Store
 from lanner.wire.property_ids import ManagementMachineProperty
+from lanner.wire.user_certificates import UserSignCerts
 from tests.active_directory.domain import ADDRESS, DNS_DOMAIN, HOST, PASSWORD, REALM, ROOT, Domain
 from tests.cli.conftest import Ran, Run
 from tests.cli.conftest import data as data  # noqa: PLC0414 (a fixture)
@@ -169,6 +172,38 @@ def test_names_from_before_continue_to_mean_their_queues(joining: Joining) -> No
     joining.leave()
     run("send", str(names["letters"]), "after leaving")
     assert run("receive", "letters", "--raw").out == "after leaving"
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_the_account_has_a_certificate(joining: Joining, *, is_new: bool) -> None:
+    """Others verify with it what this computer signs, notifications among others."""
+    if not is_new:
+        joining.run("queue", "create", "letters", "--name", joining.name)
+    joining.join()
+    keys = QueueManagerKeys.load_or_create(joining.data / "keys.json", Profile.SAFE)
+    (listed,) = joining.attributes()["mSMQSignCertificates"]
+    (entry,) = UserSignCerts.unpack(listed).certificates
+    found = x509.load_der_x509_certificate(entry.certificate).public_key()
+    assert isinstance(found, rsa.RSAPublicKey)
+    assert found.public_numbers().n == keys.signing[BEST_FIRST[0]].modulus
+    assert joining.attributes()["mSMQDigests"] == [entry.digest]
+    assert joining.run("domain", "status", "--json").json["problems"] == []
+    # A survey of the domain reads the accounts of its computers, too.
+    joining.domain.modify(joining.dn, mSMQSignCertificates=keys.public_key_lists()[1])
+    assert joining.name in joining.run("directory", "show").out
+    (problem,) = joining.run("domain", "status", "--json", code=1).json["problems"]
+    assert "no certificate of this computer's signing key" in problem
+    assert "no certificate is registered" in joining.run("certificate", "list", code=3).err
+    joining.leave()
+
+
+def test_a_computer_leaves_that_has_principals_of_an_administrator(joining: Joining) -> None:
+    joining.join()
+    principals = (*principals_of(joining.name, DNS_DOMAIN), "host/127.0.0.66")
+    joining.domain.modify(joining.dn, servicePrincipalName=principals)
+    assert "with its service principals" in joining.leave("--as-computer")["remains"]
+    assert not exists(joining.domain, f"CN=msmq,{joining.dn}")
+    joining.domain.delete(joining.dn)
 
 
 def test_messages_on_their_way_keep_a_computer_from_joining(joining: Joining) -> None:

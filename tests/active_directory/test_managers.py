@@ -15,7 +15,9 @@ import pytest
 from lanner.directory.ldap.cached import CachedDirectory
 from lanner.directory.ldap.messages import Search
 from lanner.model.enums import DirectoryOperationResult, MessageClass, SenderIdentifierType
+from lanner.model.errors import IllegalFormatname
 from lanner.security.signing import sign
+from lanner.wire.format_name import parse
 from lanner.wire.message import Message
 from lanner.wire.user_certificates import UserSignCert, UserSignCerts
 from tests.active_directory.conftest import Wire, equals, made
@@ -131,6 +133,8 @@ def test_public_queues_across_sites(members: Members, network: World, domain: Do
         result, _ = alpha.engine.read_directory("Queue", [equals("Pathname", f"{name}\\none")])
         assert result is DirectoryOperationResult.DIRECTORY_NOT_CONNECTED
         assert is_offline(alpha)
+        with pytest.raises(IllegalFormatname, match="no such public queue among the answers that the directory gave"):
+            alpha.engine.get_queue_path(parse(f"PUBLIC={uuid.uuid4()}"))
         # An unknown name hides nothing that was found before, even when that has expired.
         members.caches[0]._changed()
         alpha.send(target, b"and now it is offline")

@@ -40,7 +40,7 @@ def test_ten_thousand_queues(tmp_path: Path) -> None:
         searching = threading.Thread(target=lambda: every.extend(read_all(cached.apart(), Queue)[1]))
         every: list[Queue] = []
         searching.start()
-        answers = []
+        answers: list[DirectoryOperationResult] = []
         while searching.is_alive():
             name = f"{world.computer}\\{len(answers) % QUEUES}"
             answers.append(cached.read("Queue", [equals("Pathname", name)])[0])

@@ -73,7 +73,7 @@ class Member:
 
     def tries(self, *arguments: object) -> bool:
         """Run a command; return whether it succeeded."""
-        command = [LANNER, *map(str, arguments), "--data", self.data]
+        command: list[str | Path] = [LANNER, *map(str, arguments), "--data", self.data]
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
     def json(self, *arguments: object) -> Any:  # noqa: ANN401 (JSON)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 
 import pytest
 
+import lanner.activex.environment as environment_module
 from lanner.activex.environment import ActivexSettings, Environment
 from lanner.model.errors import NoInternalUserCert, RemoteMachineNotAvailable
-from lanner.security.identity import ANONYMOUS, SYSTEM
+from lanner.security.identity import ANONYMOUS, SYSTEM, Identity
+from lanner.wire.sid import Sid
 from tests.activex.world import World
+
+ALICE = Identity("alice", Sid.parse("S-1-5-21-1-2-3-1001"), is_domain_user=True)
 
 
 def test_settings_by_default(world: World) -> None:
@@ -25,6 +30,25 @@ def test_internal_keys(world: World) -> None:
     world.environment.certificates = None
     with pytest.raises(NoInternalUserCert):
         world.run(world.environment.internal_signing_key(SYSTEM))
+
+
+def test_new_keys_of_one_user_keep_no_other_work_waiting(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user may ask for keys and signatures as often as it likes. Each takes long."""
+    go_on = threading.Event()
+    monkeypatch.setattr(environment_module, "internal_signing_key", lambda *_: go_on.wait(60))
+
+    async def main() -> None:
+        async with asyncio.timeout(30):
+            keys = [asyncio.ensure_future(world.environment.internal_signing_key(ALICE)) for _ in range(40)]
+            await asyncio.sleep(0)
+            assert await asyncio.to_thread(lambda: "done") == "done"
+            go_on.set()
+            await asyncio.gather(*keys)
+
+    try:
+        world.run(main())
+    finally:
+        go_on.set()
 
 
 def test_a_computer_that_cannot_be_reached(world: World) -> None:

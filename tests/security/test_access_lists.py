@@ -174,3 +174,21 @@ def test_unknown_accounts_are_refused(users: UserFile) -> None:
         Accounts().sid_of("zoe")
     with pytest.raises(IllegalUser):
         Accounts(users).sid_of("zoe\0")
+
+
+def test_an_account_of_a_domain_that_is_not_found_has_a_reason(users: UserFile) -> None:
+    asked: list[str | bytes] = []
+
+    def lookup(account: str | bytes) -> tuple[str, bytes] | str:
+        asked.append(account)
+        return ("MQ\\alice", USER.sid.pack()) if account == "MQ\\alice" else "no domain controller answers"
+
+    accounts = Accounts(users, lookup)
+    with pytest.raises(IllegalUser, match=r"MQ\\bob is not known here: no domain controller answers; give its SID"):
+        accounts.sid_of("MQ\\bob")
+    assert accounts.name_of(USER.sid) == WHO
+    assert accounts.sid_of("MQ\\alice") == USER.sid
+    assert accounts.name_of(USER.sid) == "MQ\\alice"
+    assert len(asked) == 3
+    with pytest.raises(IllegalUser, match="it has not logged on"):
+        Accounts(users).sid_of("MQ\\bob")

@@ -255,7 +255,10 @@ class SlowExamination:
     def __init__(self) -> None:
         self.pending: list[tuple[Message, Callable[[Examination], None]]] = []
 
-    def __call__(self, message: Message, done: Callable[[Examination], None]) -> None:
+    def __call__(
+        self, message: Message, done: Callable[[Examination], None], whose: str, is_wanted: Callable[[], bool]
+    ) -> None:
+        del whose, is_wanted
         self.pending.append((message, done))
 
     def finish(self, index: int = 0) -> None:

@@ -54,7 +54,7 @@ class FakeNetwork:
     def sync(self, ticket: int) -> None:
         raise NotImplementedError
 
-    def run_in_thread(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+    def run_in_thread(self, work: Callable[[], Any], done: Callable[[Any], None], whose: str | None = None) -> None:
         raise NotImplementedError
 
 

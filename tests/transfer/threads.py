@@ -17,7 +17,8 @@ class Threads:
         self.jobs: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
         self._pool = ThreadPoolExecutor(1)
 
-    def __call__(self, function: Callable[[], Any], done: Callable[[Any], None]) -> None:
+    def __call__(self, function: Callable[[], Any], done: Callable[[Any], None], whose: str | None) -> None:
+        del whose
         self.jobs.append((function, done))
 
     def run_one(self) -> None:

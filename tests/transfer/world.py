@@ -210,7 +210,8 @@ class FakeNetwork:
         if self.writes:
             self._world.later(lambda: self._alive(self._node.sync))
 
-    def run_in_thread(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+    def run_in_thread(self, work: Callable[[], Any], done: Callable[[Any], None], whose: str | None = None) -> None:
+        del whose
         result = work()
         self._world.later(lambda: self._alive(lambda: done(result)))
 

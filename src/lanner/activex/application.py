@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from lanner.activex import arguments
@@ -130,7 +130,7 @@ class MSMQApplication(ComObject):
         certificates = environment.certificates
         if certificates is None:
             raise NoInternalUserCert("this queue manager makes no internal certificates")
-        old = await asyncio.to_thread(certificates.find, str(identity.sid))
+        old = await environment.in_thread(identity, partial(certificates.find, str(identity.sid)))
         if old is not None:
             if not is_always:
                 return Success(MQ_INFORMATION_INTERNAL_USER_CERT_EXIST)
@@ -140,7 +140,7 @@ class MSMQApplication(ComObject):
                 is_written = environment.engine.unregister_certificate(identity, old.certificate)
             if not is_written:
                 raise DsError(f"the directory did not remove a certificate of {identity.name}")
-            await asyncio.to_thread(certificates.remove, str(identity.sid))
+            await environment.in_thread(identity, partial(certificates.remove, str(identity.sid)))
         elif identity.is_anonymous:
             raise IllegalUser(f"{identity.name} has no account, so there is no internal certificate for it")
         made = await environment.internal_signing_key(identity)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 from uuid import UUID
 
 from lanner.host.fair_threads import FairThreads
@@ -16,6 +16,8 @@ from lanner.services.ports import HANDSHAKE_PORT
 from lanner.transfer.addresses import resolve
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lanner.activex.transaction import TransactionManager
     from lanner.com.objects import ComObject
     from lanner.engine import Engine
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from lanner.security.signing import SigningKey
     from lanner.security.users import UserFile
     from lanner.transfer.transfer import Transfer
+
+T = TypeVar("T")
 
 # Not in the specification: the time after which a computer that does not answer counts as
 # unreachable.
@@ -75,8 +79,9 @@ class Environment:
         self.remote_port = HANDSHAKE_PORT
         # Names that no server answers for leave threads for other work.
         self._lookups = FairThreads()
-        # Searches in the directory, which may be that of a large domain.
-        self.queries = FairThreads()
+        # So do signatures, new keys and searches in the directory of a large domain, for which a
+        # user may ask as often as it likes.
+        self._work = FairThreads()
 
     async def connect(self, computer: str) -> RpcClient:
         """Connect to the RPC port of another computer's queue manager, anonymously.
@@ -99,7 +104,11 @@ class Environment:
         certificates = self.certificates
         if certificates is None:
             raise NoInternalUserCert(f"{identity.name}: this queue manager makes no internal certificates")
-        return await asyncio.to_thread(internal_signing_key, self.engine, certificates, identity)
+        return await self.in_thread(identity, partial(internal_signing_key, self.engine, certificates, identity))
+
+    async def in_thread(self, identity: Identity, work: Callable[[], T]) -> T:
+        """Do work in another thread, after the user's earlier work."""
+        return await self._work.run(identity.sid, work)
 
     def create(self, clsid: UUID) -> ComObject | None:
         """Create an object of a coclass for a client. Return None for an unknown coclass."""

@@ -5,9 +5,9 @@ MC-MQAC 3.17.4.1.48 and 3.17.4.1.49.
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from lanner.model.directory_objects import GUID_NULL
@@ -224,15 +224,18 @@ class Sending:
             raise IllegalPropertyValue(f"HashAlgorithm {properties.hash_algorithm:#x}") from None
         key = await self._key_of(properties.sender_certificate)
         # RSA is slow, so it runs in a thread while other work continues.
-        return await asyncio.to_thread(
-            sign_properties,
-            properties,
-            key,
-            source=self.environment.engine.queue_manager.identifier,
-            destination=destination,
-            is_transactional=is_transactional,
-            level=level,
-            hash_algorithm=hash_algorithm,
+        return await self.environment.in_thread(
+            self.identity,
+            partial(
+                sign_properties,
+                properties,
+                key,
+                source=self.environment.engine.queue_manager.identifier,
+                destination=destination,
+                is_transactional=is_transactional,
+                level=level,
+                hash_algorithm=hash_algorithm,
+            ),
         )
 
     async def _key_of(self, certificate: bytes) -> SigningKey:

@@ -93,8 +93,8 @@ class MSMQQuery(ComObject):
             if found is not None and operation is not None:
                 filters.append(AttributeFilter(name, operation, read(found)))
         environment = self._environment
-        found = await environment.queries.run(call.identity.sid, partial(_find, environment.engine, filters))
-        return MSMQQueueInfos(environment, found)
+        queues = await environment.in_thread(call.identity, partial(_find, environment.engine, filters))
+        return MSMQQueueInfos(environment, queues)
 
     # 3.13.4.1.1: the same, without an address.
     lookup_queue_v2 = lookup_queue

@@ -240,7 +240,7 @@ def _fields(membership: Membership, servers: tuple[str, ...], identifier: str, q
         ("identifier", identifier),
         ("logs on by", membership.authentication),
         ("sites", ", ".join(membership.sites)),
-        ("domain controllers", ", ".join(servers) or "none answers"),
+        ("domain controllers", ", ".join(servers) or "none was reached"),
         ("public queues", str(queues)),
     ]
 

@@ -25,7 +25,7 @@ from lanner.model.directory_objects import (
     User,
 )
 from lanner.model.enums import DirectoryOperationResult
-from lanner.model.errors import LannerError
+from lanner.model.errors import LannerError, RemoteProtocolError
 from lanner.security.certificates import add_certificate, certificates_of
 from lanner.security.listed_keys import check_signing_keys
 from lanner.wire.public_keys import MqdsPublicKeys
@@ -308,7 +308,7 @@ class _Provisioning:
             Signer(
                 sid_text(user.security_identifier),
                 names.get(user.identifier, ""),
-                tuple(one.certificate for one in certificates_of(user).certificates),
+                _certificates(user),
             )
             for user in self._all(User)
         ]
@@ -566,6 +566,14 @@ def _standing(computer: QueueManager) -> tuple[object, ...]:
         computer.public_encryption_key_list,
         computer.public_signing_key_list,
     )
+
+
+def _certificates(user: User) -> tuple[bytes, ...]:
+    """Return the certificates of a user or of a computer of a domain, which may list other keys."""
+    try:
+        return tuple(one.certificate for one in certificates_of(user).certificates)
+    except RemoteProtocolError:
+        return ()
 
 
 def _sid(text: str, what: str) -> bytes:

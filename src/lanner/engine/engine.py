@@ -178,6 +178,7 @@ class Engine:
         self.dequeue_message = reading.dequeue_message
         self.dequeue_messages = reading.dequeue_messages
         self.dequeue_messages_end = reading.dequeue_messages_end
+        self.dequeue_numbered_messages = reading.dequeue_numbered_messages
         self.try_dequeue_message = reading.try_dequeue_message
         self.wait_to_dequeue_message = reading.wait_to_dequeue_message
         self.dequeue_message_begin = reading.dequeue_message_begin

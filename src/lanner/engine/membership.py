@@ -55,6 +55,9 @@ class Membership:
         qm.in_routing_server_identifier_list = []
         qm.routing_server = False
         qm.full_path = ""
+        if self._settings.public_keys is not None:
+            # In a domain the signing key is published as a certificate (MS-MQDSSM 3.1.6.1.1.9).
+            qm.public_encryption_key_list, qm.public_signing_key_list = self._settings.public_keys()
         result, identifier = self._directory.directory.create_object(qm)
         if identifier is None:
             raise _failed(result, f"the object of the queue manager {qm.computer_name} could not be made")

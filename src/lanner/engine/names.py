@@ -40,6 +40,11 @@ class Names:
 
     def where(self) -> str:
         """Return where indirect names are looked up, for the error about a missing one."""
+        if self._queue_manager.directory_offline:
+            return (
+                "among the answers that the directory gave before it became unreachable; try again when a domain "
+                "controller answers (`lanner domain status`)"
+            )
         if self._queue_manager.directory_integrated:
             return "in the directory"
         return (

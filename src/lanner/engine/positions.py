@@ -15,6 +15,7 @@ Seeking, locking and removing are one part: each of them keeps the same three fa
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from lanner.engine.expiry import expiry_reason
@@ -32,10 +33,11 @@ from lanner.model.live import (
     MessagePosition,
     TransactionalOperation,
 )
+from lanner.model.lookup_ids import lane_of
 from lanner.wire.envelope import RECOVERABLE, Envelope, is_express, may_expire
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from lanner.engine.core import Core
     from lanner.engine.expiry import Expiry
@@ -52,6 +54,9 @@ if TYPE_CHECKING:
 # (DMPR-3.1.7.3.3-6).
 LOOKUP_ID_BEFORE_FIRST: Final = 0
 LOOKUP_ID_AFTER_LAST: Final = MAX_LOOKUP_ID
+
+# Not in the specification: bytes of packets that are read at once.
+_RUN_BYTES: Final = 8 << 20
 
 # Module-level names: Python 3.11 looks up members of an enumeration several times as slowly.
 _AVAILABLE, _DELETED = PositionState.AVAILABLE, PositionState.DELETED
@@ -392,13 +397,34 @@ class Positions:
             self._clocks.deadline_changed()
 
     def messages_received(self, queue: Queue, rows: Sequence[tuple[int, Record]]) -> list[MessagePosition]:
-        """3.1.7.2.1 Message Position Deleted for messages that `seek_run` has taken.
+        """3.1.7.2.1 Message Position Deleted for messages that were deleted in the store.
 
         Returns their positions.
         """
         positions = [MessagePosition(queue, lookup_id, record, _DELETED) for lookup_id, record in rows]
         self._tell_received(queue, positions, rows)
         return positions
+
+    def receive_numbered(self, queue: Queue, numbers: Mapping[int, int]) -> int:
+        """Receive the messages with these lookup ids, given with their visibility numbers.
+
+        Returns how many there were. Messages that a reader holds, that are gone, or that have
+        another number by now are passed over.
+        """
+        store, held = self._store, queue.held_positions
+        rows: list[tuple[int, Record]] = []
+        for _, lane in groupby(sorted(numbers), lane_of):
+            ids = list(lane)
+            rows += store.take_numbered(queue.number, ids[0] - 1, ids[-1], len(ids), _RUN_BYTES, numbers, held)
+        if len(rows) < len(numbers):
+            # A run was cut off, because there are other messages between these, or a damaged one.
+            missing = numbers.keys() - dict(rows).keys() - held.keys()
+            found = [(lookup_id, store.get(queue.number, lookup_id)) for lookup_id in sorted(missing)]
+            rest = [(i, record) for i, record in found if record is not None and record.visibility == numbers[i]]
+            rows += store.delete_run(queue.number, rest)
+        rows.sort(key=lambda row: row[1].visibility)
+        self.messages_received(queue, rows)
+        return len(rows)
 
     def locked_messages_received(self, queue: Queue, positions: Sequence[MessagePosition]) -> None:
         """3.1.7.2.1 Message Position Deleted for messages that are Locked."""

@@ -36,7 +36,7 @@ from lanner.model.live import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lanner.engine.core import Core
     from lanner.engine.cursors import Cursors
@@ -197,6 +197,15 @@ class Reading:
                 TransactionalOperation(_DEQUEUE, position, dequeue_reason=_ACK_RECEIVE) for position in positions
             ]
         return positions
+
+    def dequeue_numbered_messages(self, descriptor: OpenQueueDescriptor, numbers: Mapping[int, int]) -> int:
+        """Do Dequeue Message for the available ones of some messages; return how many there were.
+
+        They are given by their lookup ids, with their visibility numbers: a message that has
+        another number by now is another one to its reader.
+        """
+        queue = readable(self._queue_manager, descriptor, RECEIVE_ACCESS)
+        return self._positions.receive_numbered(queue, numbers)
 
     def dequeue_message_begin(
         self,

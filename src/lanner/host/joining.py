@@ -26,8 +26,9 @@ from lanner.host.runtime import Runtime
 from lanner.model.directory_objects import GUID_NULL, QueueManager, Site
 from lanner.model.enums import DirectoryOperationResult
 from lanner.model.errors import CannotJoinDomain, LannerError
-from lanner.security.keys import QueueManagerKeys
+from lanner.security.keys import BEST_FIRST, QueueManagerKeys
 from lanner.security.keytab import computer_salt, keytab
+from lanner.security.listed_keys import published_certificate
 from lanner.security.private_files import write_private
 from lanner.security.profile import Profile
 from lanner.store import Store
@@ -123,12 +124,9 @@ def _name(data: Path, request: Request) -> str:
     """Return the name of the computer: that of the queue manager if there is one."""
     name = request.computer.upper() or host_computer_name()
     if Store.exists(data):
-        runtime = _open(data, None)
-        try:
+        with _opened(data, None) as runtime:
             known = runtime.engine.queue_manager.computer_name
             runtime.engine.check_leaving_identifier()
-        finally:
-            runtime.close()
         if request.computer and request.computer.casefold() != known.casefold():
             raise CannotJoinDomain(f"the queue manager in {data} is {known}: leave out --name {request.computer}")
         name = known
@@ -137,16 +135,29 @@ def _name(data: Path, request: Request) -> str:
     return name
 
 
-def _open(data: Path, membership: Membership | None) -> Runtime:
+@contextmanager
+def _opened(data: Path, membership: Membership | None) -> Iterator[Runtime]:
+    """Open the queue manager of a data directory, as a member of a domain or as none."""
     settings = local_settings(None, migrates_owners=False, local_origin="lanner domain")
-    if membership is None or not membership.is_member:
-        return Runtime(data, settings)
-    directory = membership.directory(Profile.SAFE, _PATIENCE)
+    directory = None
+    if membership is not None and membership.is_member:
+        directory = membership.directory(Profile.SAFE, _PATIENCE)
+        settings = membership.settings(settings)
     try:
-        return Runtime(data, membership.settings(settings), directory)
-    except BaseException:
-        directory.close()
-        raise
+        runtime = Runtime(data, settings, directory)
+        try:
+            yield runtime
+        finally:
+            runtime.close()
+    finally:
+        if directory is not None:
+            directory.close()
+
+
+def _open_once(data: Path, membership: Membership) -> None:
+    """Have the queue manager start with a membership, which it then adopts, and stop."""
+    with _opened(data, membership):
+        pass
 
 
 def _directory(domain: str, name_servers: tuple[str, ...], log_on: LogOn) -> LdapDirectory:
@@ -210,8 +221,7 @@ def _working(membership: Membership, wanted: str) -> str:
 def _publish(data: Path, membership: Membership, account: ComputerAccount) -> Joined:
     """Create the objects of the queue manager and its queues, and queues for existing objects."""
     directory = _directory(membership.domain, membership.name_servers, membership.log_on())
-    runtime = _open(data, membership)
-    try:
+    with _opened(data, membership) as runtime:
         with runtime.change() as change:
             engine = runtime.engine
             if not engine.queue_manager.directory_integrated:
@@ -227,8 +237,6 @@ def _publish(data: Path, membership: Membership, account: ComputerAccount) -> Jo
             published,
             tuple(queue.pathname for queue in restored if queue is not None),
         )
-    finally:
-        runtime.close()
 
 
 # Leaving
@@ -257,7 +265,7 @@ def leave(data: Path, administrator: LogOn | None, *, is_forced: bool = False) -
         leaving = dataclasses.replace(membership, is_member=False)
         leaving.save(data)
         try:
-            _open(data, leaving).close()
+            _open_once(data, leaving)
         except BaseException:
             membership.save(data)
             raise
@@ -277,7 +285,11 @@ def _undo(directory: LdapDirectory, membership: Membership, administrator: LogOn
         raise
     accounts.strip(dn)
     if administrator is None:
-        accounts.forget_principals(dn, membership.computer)
+        try:
+            accounts.forget_principals(dn, membership.computer)
+        except Refused:
+            # A computer may not write principals that an administrator has added.
+            return "the computer's account with its service principals, which an administrator can delete"
         return "the computer's account, which an administrator can delete"
     if membership.is_router:
         for site in membership.sites:
@@ -302,7 +314,7 @@ def rename(data: Path, name: str, administrator: LogOn) -> Membership:
         raise CannotJoinDomain(f"{name}: a computer's name in a domain has at most {MAX_NETBIOS_NAME} characters")
     # The data directory must not be in use, and the name must be possible in names of queues.
     local_settings(name)
-    _open(data, membership).close()
+    _open_once(data, membership)
     with _as_refusals(f"renaming {membership.computer} to {name}"):
         directory = _directory(membership.domain, membership.name_servers, administrator)
         accounts = ComputerAccounts(directory.operations, membership.domain)
@@ -315,7 +327,7 @@ def rename(data: Path, name: str, administrator: LogOn) -> Membership:
         account = accounts.rename(guid, name, password)
         renamed.save(data)
         _write_keytab(data, renamed, account)
-        _open(data, renamed).close()
+        _open_once(data, renamed)
     return renamed
 
 
@@ -347,16 +359,20 @@ def standing(data: Path) -> Standing:
     identifier, queues = None, 0
     try:
         dn = directory.operations.find(uuid.UUID(membership.account_guid))
-        wanted = ("dNSHostName", "servicePrincipalName", "mSMQSignCertificates")
-        held = {name.casefold() for name in map(str, directory.operations.get(dn, wanted).get(wanted[1], []))}
+        account = directory.operations.get(dn, ("servicePrincipalName", "mSMQSignCertificates"))
+        held = {name.casefold() for name in map(str, account.get("servicePrincipalName", []))}
         missing = [one for one in principals_of(membership.computer, membership.domain) if one.casefold() not in held]
         problems += [f"the account lacks the service principal {one}" for one in missing]
         entry = directory.operations.get(f"CN=msmq,{dn}", ("mSMQEncryptKey",))
         guid = entry["objectGUID"][0]
         identifier = uuid.UUID(bytes_le=guid) if isinstance(guid, bytes) else None
-        encryption, _ = QueueManagerKeys.load_or_create(data / "keys.json", Profile.SAFE).public_key_lists()
-        if entry.get("mSMQEncryptKey") != [encryption]:
+        keys = QueueManagerKeys.load_or_create(data / "keys.json", Profile.SAFE)
+        if entry.get("mSMQEncryptKey") != [keys.public_key_lists()[0]]:
             problems.append("the domain has other encryption keys of this computer than it has")
+        listed = account.get("mSMQSignCertificates", [b""])[0]
+        own = keys.signing[BEST_FIRST[0]].modulus
+        if not isinstance(listed, bytes) or published_certificate(listed, own) is None:
+            problems.append("the domain has no certificate of this computer's signing key: leave, and join again")
         queues = len(directory.operations.guids_below(f"CN=msmq,{dn}", "mSMQQueue"))
     except (Refused, KeyError) as error:
         problems.append(f"{membership.computer}: {error}")

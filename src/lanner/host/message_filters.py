@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 # Not in the specification: conditions of one filter, and characters of one condition.
 MAX_CONDITIONS: Final = 32
 MAX_CONDITION: Final = 4096
+# Not in the specification: conditions of one filter on the body. Each goes through a body of up to
+# 4 MiB, and nothing else is done meanwhile.
+MAX_BODY_CONDITIONS: Final = 4
 
 _CONDITION: Final = re.compile(r"\s*([a-z_]+)\s*(>=|<=|!=|=|<|>|~)(.*)", re.DOTALL)
 _COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
@@ -177,6 +180,8 @@ class MessageFilter:
                 texts.setdefault(test.read, []).append(test.comparison)
             else:
                 self._tests.append(test)
+        if len(texts.get(FIELDS["body"].read, ())) > MAX_BODY_CONDITIONS:
+            raise InvalidParameter(f"more than {MAX_BODY_CONDITIONS} conditions on the body")
         self._tests += [_textual(read, comparisons) for read, comparisons in texts.items()]
 
     def matches(self, record: Record) -> bool:

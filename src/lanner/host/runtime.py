@@ -26,6 +26,7 @@ from lanner.host.internal_signing_key import internal_signing_key
 from lanner.host.membership import Membership
 from lanner.host.stream_lags import StreamLags
 from lanner.host.timers import Timers
+from lanner.model.enums import DirectoryOperationResult
 from lanner.model.live import OpenQueueDescriptor, Transaction
 from lanner.security.accounts import Accounts
 from lanner.security.audit import AUDIT_FILE, AuditLog
@@ -79,6 +80,7 @@ class Runtime:
                     settings = membership.settings(settings)
                     if membership.is_member:
                         directory = self._own_directory = membership.directory(settings.profile)
+                        self._is_in_domain = True
             with self.change() as change:
                 if directory is None:
                     embedded = EmbeddedDirectory(self.store.table("directory"), profile=settings.profile)
@@ -207,9 +209,13 @@ class Runtime:
             self._own_directory.close()
 
 
-def _account(directory: Directory, name_or_sid: str | bytes) -> tuple[str, bytes] | None:
-    """Return the name and the SID of an account of the domain.
-
-    Returns None if there is no such account, or no answer.
-    """
-    return directory.account(name_or_sid)[1]
+def _account(directory: Directory, name_or_sid: str | bytes) -> tuple[str, bytes] | str:
+    """Return the name and the SID of an account of the domain, or why it is not found."""
+    if directory.keeper is not None:
+        return "this computer is in no domain, and the account has not logged on"
+    result, found = directory.account(name_or_sid)
+    if found is not None:
+        return found
+    if result is DirectoryOperationResult.OBJECT_NOT_FOUND:
+        return "the domain has no such account"
+    return "no domain controller answers (`lanner domain status`)"

@@ -22,7 +22,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from lanner.host.accepting import Acceptor
-from lanner.host.budget import Budget, Door, Pass, raise_descriptor_limit
+from lanner.host.budget import Budget, Door, Pass, Resource, Unfinished, raise_descriptor_limit
 from lanner.http.app import create_app
 from lanner.http.log_ons import LogOns, ThroughDaemon
 from lanner.http.sessions import COUNT_FOR
@@ -43,6 +43,11 @@ _TICK: Final = 1.0
 _KEEP_ALIVE: Final = 60
 _GRACE: Final = 2.0
 _SHARE: Final = 0.9
+# Not in the specification: octets of answers that clients have not taken, of all and of one
+# address, and seconds in which a client takes some of them.
+_MAX_UNSENT: Final = 256 << 20
+_MAX_UNSENT_OF_PEER: Final = 64 << 20
+_UNREAD_TIMEOUT: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +65,19 @@ class ServerSettings:
 
 
 class Connection(H11Protocol):
-    """A uvicorn connection with a pass of the budget, and a time limit for slow requests."""
+    """A uvicorn connection with a pass of the budget, and time limits for slow clients."""
 
-    def __init__(self, config: uvicorn.Config, state: ServerState, granted: Pass) -> None:
+    def __init__(
+        self, config: uvicorn.Config, state: ServerState, granted: Pass, unsent: Unfinished[Connection]
+    ) -> None:
         # Requests find this in their state.
         super().__init__(config, state, {COUNT_FOR: self._count_for})
         self.granted = granted
         self.began = asyncio.get_running_loop().time()
         self._slow: asyncio.TimerHandle | None = None
         self._is_known = False
+        self._unsent = unsent
+        self._unread: asyncio.TimerHandle | None = None
 
     def _count_for(self, user: str) -> bool:
         """Count the connection for a user; returns False if the user has too many."""
@@ -124,7 +133,31 @@ class Connection(H11Protocol):
         if not self._is_answering:
             self.transport.abort()
 
+    def pause_writing(self) -> None:
+        """Count an answer that the client has not taken, and watch that it takes it."""
+        super().pause_writing()
+        self._watch_reader()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_watching_reader()
+
+    def _watch_reader(self, before: int | None = None) -> None:
+        left = self.transport.get_write_buffer_size()
+        if before is not None and left >= before:
+            self.transport.abort()
+            return
+        self._unread = asyncio.get_running_loop().call_later(_UNREAD_TIMEOUT, self._watch_reader, left)
+        self._unsent.set(self, self.granted.peer, left)
+
+    def _stop_watching_reader(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+            self._unsent.set(self, self.granted.peer, 0)
+
     def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_watching_reader()
         if self._slow is not None:
             self._slow.cancel()
         self.granted.give_back()
@@ -169,11 +202,18 @@ class Server:
             access_log=False,
             server_header=False,
             proxy_headers=False,
+            # With a library for them, uvicorn would give the connection to another protocol, which
+            # has no pass of the budget.
+            ws="none",
             timeout_keep_alive=_KEEP_ALIVE,
         )
         config.load()
+        budget = Budget(raise_descriptor_limit())
+        unsent = Unfinished[Connection](
+            budget.add(Resource("http bytes of unsent answers", _MAX_UNSENT, _MAX_UNSENT_OF_PEER)), _stop_answering
+        )
         door = Door(
-            Budget(raise_descriptor_limit()),
+            budget,
             "http",
             limit=settings.max_connections,
             per_peer=settings.max_connections_per_peer,
@@ -182,7 +222,7 @@ class Server:
         acceptor = Acceptor(
             self._listening,
             door,
-            lambda granted: Connection(config, self._state, granted),
+            lambda granted: Connection(config, self._state, granted, unsent),
             make_room=partial(self._make_room, door),
             tls=_tls(settings),
             on_handshake=self._handshake_began,
@@ -236,6 +276,12 @@ class Server:
                 busy = time.monotonic()
             elif ends_idle and time.monotonic() - busy > self._settings.idle_timeout:
                 return
+
+
+def _stop_answering(connection: Connection, reason: str) -> None:
+    peer = connection.granted.peer
+    log_of_peer(_LOG, logging.WARNING, "unsent", peer, "%s: hung up: %s", peer, reason)
+    connection.abort()
 
 
 def _tls(settings: ServerSettings) -> ssl.SSLContext | None:

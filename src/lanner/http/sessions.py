@@ -31,6 +31,7 @@ from starlette.exceptions import HTTPException
 from lanner.aio import QueueManager
 from lanner.http.log_ons import LogOns
 from lanner.http.problems import Forbidden, NotLoggedOn
+from lanner.http.routes import Gates, leave
 from lanner.model.errors import AccessDenied, StatusError
 
 COOKIE: Final = "lanner_session"
@@ -90,6 +91,7 @@ class Sessions:
         self._asked, self._was_ready = -1.0, False
         # Locks that make concurrent requests of a new program log on only once.
         self._locks: dict[str, asyncio.Lock] = {}
+        self.gates = Gates()
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -294,13 +296,18 @@ def sessions_of(request: Request) -> Sessions:
 
 
 async def current_session(request: Request) -> AsyncIterator[UserSession]:
-    """Yield the session of a request, and keep it in use until the request ends."""
+    """Yield the session of a request, and keep it in use until the request ends.
+
+    It waits if the user has many requests in progress.
+    """
     sessions = sessions_of(request)
     session = await sessions.of(request)
     session.users += 1
     try:
+        await sessions.gates.enter(request, str(session.who["user"]))
         yield session
     finally:
+        leave(request)
         session.users -= 1
         session.last = time.monotonic()
 

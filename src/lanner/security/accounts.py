@@ -49,11 +49,12 @@ class Accounts:
     """The accounts known to the queue manager; without a file, well-known names and SIDs only."""
 
     def __init__(
-        self, users: UserFile | None = None, lookup: Callable[[str | bytes], tuple[str, bytes] | None] | None = None
+        self, users: UserFile | None = None, lookup: Callable[[str | bytes], tuple[str, bytes] | str] | None = None
     ) -> None:
         """Use the account file `users`.
 
-        `lookup` asks the directory for the name and the SID of an account, by either of them.
+        `lookup` asks the directory for the name and the SID of an account, by either of them. It
+        returns the reason if it does not find the account.
         """
         self._users = users
         self._lookup = lookup
@@ -88,11 +89,10 @@ class Accounts:
         return str(sid) if name is None else name
 
     def _domain_sid(self, name: str) -> Sid:
-        sid = self.domain.sid_of(name) or self._ask(name)
-        if sid is not None:
-            return sid
-        why = "it has not logged on" if self._lookup is None else "the directory has no such account, or no answer"
-        raise IllegalUser(f"the account {name!r} of a domain is not known here: {why}; give its SID")
+        found = self.domain.sid_of(name) or self._ask(name)
+        if isinstance(found, Sid):
+            return found
+        raise IllegalUser(f"the account {name} is not known here: {found}; give its SID")
 
     def _domain_name(self, sid: Sid) -> str | None:
         known = self.domain.name_of(sid)
@@ -101,11 +101,11 @@ class Accounts:
             known = self.domain.name_of(sid)
         return known
 
-    def _ask(self, name_or_sid: str | bytes) -> Sid | None:
-        """Ask the directory, and remember the answer."""
-        found = None if self._lookup is None else self._lookup(name_or_sid)
-        if found is None:
-            return None
+    def _ask(self, name_or_sid: str | bytes) -> Sid | str:
+        """Ask the directory, and remember the answer. Returns the reason if there is none."""
+        found = "it has not logged on" if self._lookup is None else self._lookup(name_or_sid)
+        if isinstance(found, str):
+            return found
         name, octets = found
         sid = Sid.unpack(octets)
         self.domain.learn(sid, name)

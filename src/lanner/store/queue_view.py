@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from lanner.model.errors import StoreCorrupt
@@ -242,10 +242,25 @@ class QueueView(Overlay[int, Record, int]):
     ) -> list[tuple[int, Record]]:
         """Delete what `read_run` returns, and return it."""
         rows, stored = self._run(after, upto, count, size, passed_over)
+        self._take(rows, stored)
+        return rows
+
+    def take_numbered(
+        self, after: int, upto: int, count: int, size: int, numbers: Mapping[int, int], passed_over: Container[int]
+    ) -> list[tuple[int, Record]]:
+        """Delete those that have the given visibility numbers of what `read_run` returns."""
+        rows, stored = (
+            [row for row in some if numbers.get(row[0]) == row[1].visibility]
+            for some in self._run(after, upto, count, size, passed_over)
+        )
+        self._take(rows, stored)
+        return rows
+
+    def _take(self, rows: list[tuple[int, Record]], stored: list[tuple[int, Record]]) -> None:
+        """Delete messages that `_run` has found. `stored` are those straight from the snapshot."""
         if stored:
-            # These messages come straight from the snapshot: no layer has them, and their numbers
-            # are known. This does what `_hide` does, without the layers below, because every
-            # receive comes here.
+            # No layer has these messages, and their numbers are known. This does what `_hide` does,
+            # without the layers below, because every receive comes here.
             layer = self.current or self._begin(self)
             hidden, references = layer.hidden, layer.references
             for lookup_id, record in stored:
@@ -262,7 +277,6 @@ class QueueView(Overlay[int, Record, int]):
             for lookup_id, record in rows:
                 if lookup_id not in known:
                     self.delete(lookup_id, record)
-        return rows
 
     def _run(
         self, after: int, upto: int, count: int, size: int, passed_over: Container[int]

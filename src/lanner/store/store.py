@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -248,6 +248,27 @@ class Store:
         while True:
             try:
                 return view.take_run(after, upto, count, size, passed_over)
+            except StoreCorrupt:
+                self._quarantine_next(queue, after, passed_over)
+
+    def take_numbered(
+        self,
+        queue: int,
+        after: int,
+        upto: int,
+        count: int,
+        size: int,
+        numbers: Mapping[int, int],
+        passed_over: Container[int],
+    ) -> list[tuple[int, Record]]:
+        """Delete those of the messages that `read_run` returns whose number is in `numbers`.
+
+        `numbers` has visibility numbers by lookup id. Returns what was deleted.
+        """
+        view = self._queues.get(queue) or self._commits.queue(queue)
+        while True:
+            try:
+                return view.take_numbered(after, upto, count, size, numbers, passed_over)
             except StoreCorrupt:
                 self._quarantine_next(queue, after, passed_over)
 

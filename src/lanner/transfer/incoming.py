@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from lanner.transfer.settings import TransferSettings
 
     # `Protection.examine`: calls back at once or later, in this module's thread.
-    Examine = Callable[[Message, Callable[[Examination], None]], None]
+    Examine = Callable[[Message, Callable[[Examination], None], str, Callable[[], bool]], None]
 
 _DELIVERED = MessageClass.ACK_REACH_QUEUE
 _ACKNOWLEDGMENTS = (OrderAckReceived, FinalAckReceived)
@@ -301,7 +301,7 @@ class Incoming:
                 with self._engine.store.lock:
                     self._go_on()
 
-        self._examine(Message(run.packets[0]), done)
+        self._examine(Message(run.packets[0]), done, peer_of(link.remote_address), lambda: link in self._waiting)
 
     def _go_on(self, link: IncomingLink | None = None, done: int = 0) -> None:
         """Process examined messages, write changed state, and report each session's progress."""

@@ -55,8 +55,11 @@ class Network(Protocol):
     def sync(self, batch: int) -> None:
         """Have the store's batch with that number written soon."""
 
-    def run_in_thread(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Call `work` in another thread, then `done` with its result."""
+    def run_in_thread(self, work: Callable[[], Any], done: Callable[[Any], None], whose: str | None = None) -> None:
+        """Call `work` in another thread, then `done` with its result.
+
+        `whose` is the peer who causes it, if that may be anybody: a peer has little work at once.
+        """
 
     def wake(self) -> None:
         """Have `Transfer.pump` called soon.

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -50,8 +51,8 @@ if TYPE_CHECKING:
     from lanner.wire.public_keys import MqdsPublicKeys
 
     # Calls the first function in a thread, then the second one with its result in the loop's
-    # thread.
-    RunInThread = Callable[[Callable[[], Any], Callable[[Any], None]], None]
+    # thread. The third argument is the peer who causes the work; None: this computer.
+    RunInThread = Callable[[Callable[[], Any], Callable[[Any], None], str | None], None]
     Done = Callable[[Examination], None]
 
 _LOG = logging.getLogger(__name__)
@@ -114,7 +115,7 @@ class Protection:
         self._encrypting: dict[int, _Encrypting] = {}
         # Queues and messages that wait for a key that is being created or decrypted.
         self._wrapping: dict[SendKeyIdentity, list[OutgoingQueue]] = {}
-        self._opening: dict[ReceiveKeyIdentity, list[tuple[Message, Done]]] = {}
+        self._opening: dict[ReceiveKeyIdentity, list[Callable[[], None]]] = {}
 
     def on_timer(self, _now: float) -> None:
         """Handle a cleanup timer event of 3.1.2.10-13."""
@@ -214,7 +215,7 @@ class Protection:
                     self._encrypting[queue.number].failure = EncryptionFailed(made)
                 self._ready(queue)
 
-        self._run_in_thread(lambda: _outcome(lambda: SessionKey.generate(selection)), done)
+        self._run_in_thread(lambda: _outcome(lambda: SessionKey.generate(selection)), done, None)
 
     def _encrypt(self, queue: OutgoingQueue, current: _Encrypting, session_key: SessionKey) -> None:
         def done(made: bytes | StatusError) -> None:
@@ -225,16 +226,19 @@ class Protection:
             if self._encrypting.get(queue.number) is current:
                 self._ready(queue)
 
-        self._run_in_thread(lambda: _outcome(lambda: encrypt_body(current.packet, session_key)), done)
+        self._run_in_thread(lambda: _outcome(lambda: encrypt_body(current.packet, session_key)), done, None)
 
     # Receiving
     # ---------------------------------------------------------------------------------------------
 
-    def examine(self, message: Message, done: Done) -> None:
+    def examine(
+        self, message: Message, done: Done, whose: str | None = None, is_wanted: Callable[[], bool] = lambda: True
+    ) -> None:
         """Decrypt and verify a message to this queue manager.
 
         `done` is called with the result, which `insert_message` takes. If nothing is slow, that
-        happens before this method returns.
+        happens before this method returns. `whose` is the peer that sent the message. `is_wanted`,
+        which is called in a thread, returns False if the result is no longer needed.
         """
         if is_examined_at_once(message):
             done(examine(message))
@@ -244,30 +248,34 @@ class Protection:
         if identity is not None and key is None:
             if identity in self._opening:
                 # One RSA operation suffices for all messages with the same key.
-                self._opening[identity].append((message, done))
+                self._opening[identity].append(partial(self.examine, message, done, whose, is_wanted))
                 return
             self._opening[identity] = []
-        work = self._examination(message, identity, key)
+        work = self._examination(message, identity, key, is_wanted)
 
         def finish(result: tuple[Examination, bytes | None]) -> None:
             examination, opened = result
-            waiting = []
+            waiting: list[Callable[[], None]] = []
             if identity is not None and key is None:
                 waiting = self._opening.pop(identity)
                 if opened is not None:
                     self.receive_symmetric_key_cache.add(identity, opened)
                     self._set_deadline()
             done(self._with_sender(examination))
-            for another, call_back in waiting:
-                self.examine(another, call_back)
+            for examine_another in waiting:
+                examine_another()
 
         if key is not None and not is_signed(message) and _is_quick(message.encryption_algorithm, message.body_size):
             finish(work())
         else:
-            self._run_in_thread(work, finish)
+            self._run_in_thread(work, finish, whose)
 
     def _examination(
-        self, message: Message, identity: ReceiveKeyIdentity | None, symmetric_key: bytes | None
+        self,
+        message: Message,
+        identity: ReceiveKeyIdentity | None,
+        symmetric_key: bytes | None,
+        is_wanted: Callable[[], bool],
     ) -> Callable[[], tuple[Examination, bytes | None]]:
         """Return the work for a thread: it returns the examination and the decrypted key."""
         engine = self._engine
@@ -282,6 +290,8 @@ class Protection:
             )
 
         def work() -> tuple[Examination, bytes | None]:
+            if not is_wanted():
+                return Examination.refused(message, Refusal.bad_signature("its session has ended")), None
             key = symmetric_key
             try:
                 if identity is not None and key is None:

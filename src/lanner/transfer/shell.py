@@ -57,6 +57,10 @@ _TICK = 0.1  # seconds
 # Number of names resolved at once: more than several users may block with names that no server
 # answers for (`host.fair_threads`).
 _RESOLVERS = 16
+# Threads for cryptography. They are no others' threads, because anybody can send messages whose
+# signatures take long to verify. Python computes some of the old hashes itself, and its threads
+# share one processor with the event loop.
+_CRYPTOGRAPHERS = 4
 # Names that had an address last time, of which the latest are remembered.
 _MAX_ANSWERED = 4096
 # The shares of the descriptors that no other listener can take: for sessions that peers open, and
@@ -107,6 +111,8 @@ class TransferListener:
         self._committer: Committer
         self._resolvers: ThreadPoolExecutor
         self._lookups: FairThreads
+        self._cryptographers: ThreadPoolExecutor
+        self._cryptography: FairThreads
         self._ping_service: PingService | None
         self._acceptors: list[Acceptor]
 
@@ -130,10 +136,12 @@ class TransferListener:
         self._loop = asyncio.get_running_loop()
         self.turns = turns_of_loop()
         self._committer = Committer(self._engine.store, self._loop, self._pump)
-        # A separate pool, so that unanswered lookups do not block the threads that verify
+        # Separate pools, so that unanswered lookups do not block the threads that verify
         # signatures.
         self._resolvers = ThreadPoolExecutor(_RESOLVERS, "lanner-resolve")
         self._lookups = FairThreads(self._resolvers)
+        self._cryptographers = ThreadPoolExecutor(_CRYPTOGRAPHERS, "lanner-crypto")
+        self._cryptography = FairThreads(self._cryptographers)
         listening: list[socket.socket] = []
         try:
             listening.append(listen_tcp(self.bind, self.port))
@@ -205,6 +213,7 @@ class TransferListener:
         for acceptor in self._acceptors:
             await acceptor.wait_closed()
         self._resolvers.shutdown(wait=False, cancel_futures=True)
+        self._cryptographers.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(self._committer.close)
 
     # Network
@@ -256,9 +265,9 @@ class TransferListener:
 
         self._spawn(run())
 
-    def run_in_thread(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+    def run_in_thread(self, work: Callable[[], Any], done: Callable[[Any], None], whose: str | None = None) -> None:
         async def run() -> None:
-            done(await asyncio.to_thread(work))
+            done(await self._cryptography.run(whose, work))
 
         self._spawn(run())
 

@@ -5,21 +5,30 @@ The attackers are strangers, users, and messages that an administrator looks at.
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
 import re
 import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, suppress
 from http import HTTPStatus
 from pathlib import Path
+from types import ModuleType
 from typing import Final
 
 import httpx
 import pytest
+from fastapi import FastAPI, Request
+from fastapi.routing import APIRoute
+from starlette.responses import Response, StreamingResponse
 
 import lanner
+from lanner.http import api
 from lanner.http.bodies import MAX_BODY, MAX_OF_STRANGER
+from lanner.http.console import message_bodies
+from lanner.http.routes import AT_ONCE, MAX_VALUES, Gates, SessionRoute
 from lanner.http.sessions import COOKIE, MAX_SESSIONS_OF_USER
 from lanner.security.roles import Role
 from lanner.security.users import USER_FILE, UserFile
@@ -84,6 +93,89 @@ def test_a_document_of_many_small_things_is_not_read(place: Victim) -> None:
         assert sent.status_code == HTTPStatus.NOT_FOUND, sent.text
 
 
+def test_a_document_of_many_wrong_values_is_not_described(place: Victim) -> None:
+    """Two megabytes became an answer of 130, and more than a gigabyte of memory on the way."""
+    wrong: list[dict[str, object]] = [
+        {"target": "x", "lookup_ids": [1] * (MAX_VALUES + 1)},
+        {"target": "x", **{f"{number:x}": 1 for number in range(MAX_VALUES)}},
+        {"target": "x", "filter": [[[1] * (MAX_VALUES // 2)], [[1] * (MAX_VALUES // 2)]]},
+    ]
+    with _client(place, (USER.user, USER.password)) as client:
+        for document in wrong:
+            answer = client.post("/api/v1/queues/private$%5Cnone/messages/move", json=document)
+            assert answer.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE, answer.text[:500]
+        few = client.post("/api/v1/queues/private$%5Cnone/messages/move", json={"target": "x", "lookup_ids": [1]})
+        assert few.json()["errors"] == [{"where": "body.lookup_ids.0", "what": "Input should be a valid string"}]
+
+
+def test_all_documents_have_a_limited_number_of_values() -> None:
+    """Except the definitions, which are for administrators."""
+    modules = [one for one in vars(api).values() if isinstance(one, ModuleType) and hasattr(one, "router")]
+    found = [one for module in modules for one in module.router.routes if isinstance(one, APIRoute)]
+    routes = [one for one in found if one.body_field is not None]
+    assert len(routes) > 10
+    unlimited = {one.path for one in routes if getattr(one, "max_values", None) != MAX_VALUES}
+    assert unlimited == {"/definitions"}
+
+
+def test_a_body_is_taken_apart_as_far_as_a_page_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be one line of a million words."""
+    taken = 0
+    tokens = message_bodies._json_tokens
+
+    def counted(text: str) -> Iterator[tuple[str, str, str]]:
+        nonlocal taken
+        for token in tokens(text):
+            taken += 1
+            yield token
+
+    monkeypatch.setattr(message_bodies, "_json_tokens", counted)
+    shown = message_bodies.view_body(b"[" + b"1 " * 500_000, 0, "json", whole=True)
+    assert "longer than a page can show" in shown.lines[-1][0][1]
+    assert taken <= message_bodies._MAX_PIECES + 1
+    shown = message_bodies.view_body(b"<x " + b"a='' " * 200_000 + b">", 0, "xml", whole=True)
+    assert "longer than a page can show" in shown.lines[-1][0][1]
+    assert len(message_bodies._tag("<x " + "a='' " * 200_000)) <= 4 * message_bodies._MAX_PIECES + 1
+
+
+def test_answers_that_are_not_read_do_not_fill_the_memory(place: Victim) -> None:
+    """Of 40 pages of 18 MB all were kept for as long as their user did not read them."""
+    with lanner.connect(data=place.data) as manager:
+        manager.create_queue("long", access={USER.user: ["send", "peek"]})
+    body = {"body": base64.b64encode(b'""' * 1_500_000).decode(), "body_encoding": "base64"}
+    with _client(place, (USER.user, USER.password)) as bob, ExitStack() as stack:
+        known = bob.post("/api/v1/session", json={"user": USER.user, "password": USER.password}).json()
+        csrf = {"X-CSRF-Token": known["csrf_token"]}
+        sent = bob.post("/api/v1/queues/private$%5Clong/messages", json=body, headers=csrf)
+        assert sent.status_code == HTTPStatus.CREATED, sent.text
+        [found] = bob.get("/api/v1/queues/private$%5Clong/messages").json()["messages"]
+        path = f"/queue?name=private$%5Clong&message={found['lookup_id']}&whole=1&form=text"
+        head = f"GET {path} HTTP/1.1\r\nHost: {place.address}\r\nCookie: {COOKIE}={bob.cookies[COOKIE]}\r\n\r\n"
+        waiting = []
+        for _ in range(12):
+            connection = stack.enter_context(socket.socket())
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.connect((place.address, place.port("http")))
+            connection.sendall(head.encode())
+            waiting.append(connection)
+        for connection in waiting:
+            connection.settimeout(PATIENCE)
+            assert connection.recv(1, socket.MSG_PEEK) == b"H"
+        # Now all have been answered, and those that are read first have waited for longest.
+        complete = [_is_complete(connection) for connection in waiting]
+        assert 1 <= complete.count(True) < 6
+
+
+def _is_complete(connection: socket.socket) -> bool:
+    answer = b""
+    with suppress(ConnectionError):
+        while more := connection.recv(1 << 20):
+            answer += more
+            if answer.endswith((b"</html>\n", b"</html>")):
+                return True
+    return False
+
+
 # Connections and sessions
 # --------------------------------------------------------------------------------------------------
 
@@ -124,6 +216,50 @@ def test_one_account_does_not_hold_all_connections(tmp_path: Path) -> None:
         for _ in range(3):
             with _client(place, _ALICE) as alice:
                 assert alice.get("/api/v1/whoami").json()["user"] == ADMINISTRATOR.user
+
+
+def test_many_requests_of_one_user_wait_for_each_other() -> None:
+    """Ninety pages at once kept the console from all other users for minutes."""
+    gates, go_on, begun = Gates(), asyncio.Event(), list[str]()
+    app = FastAPI()
+    app.router.route_class = SessionRoute
+
+    @app.get("/{user}/{how}")
+    async def answer(request: Request, user: str, how: str) -> Response:
+        await gates.enter(request, user)
+        begun.append(user)
+        if how == "stream":
+            return StreamingResponse(_endless(go_on))
+        await go_on.wait()
+        return Response(status_code=int(how))
+
+    async def main() -> None:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+            # Streams do not count while they last.
+            streams = [asyncio.create_task(client.get("/mallory/stream")) for _ in range(2 * AT_ONCE)]
+            while len(begun) < len(streams):  # noqa: ASYNC110 (of the tasks)
+                await asyncio.sleep(0)
+            begun.clear()
+            pages = [asyncio.create_task(client.get(f"/mallory/{200 + place % 2 * 300}")) for place in range(40)]
+            for _ in range(1000):
+                await asyncio.sleep(0)
+            assert len(begun) == AT_ONCE
+            another = asyncio.create_task(client.get("/alice/200"))
+            while "alice" not in begun:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            pages[-1].cancel()
+            go_on.set()
+            assert (await another).status_code == HTTPStatus.OK
+            assert len(await asyncio.gather(*pages[:-1], *streams)) == 39 + len(streams)
+        assert not gates._users
+
+    asyncio.run(asyncio.wait_for(main(), PATIENCE))
+
+
+async def _endless(end: asyncio.Event) -> AsyncIterator[bytes]:
+    await end.wait()
+    yield b"x"
 
 
 def test_one_account_does_not_hold_all_sessions(place: Victim) -> None:

@@ -54,7 +54,8 @@ def planned(address: str, schema: pa.Schema | None = None, **options: object) ->
     if schema is None:
         columns = str(given.get("columns", "all"))
         schema = RowSchema.select(columns, include_body=given.get("includeBody") != "false").arrow
-    reader = pickle.loads(cloudpickle.dumps(source)).reader(from_arrow_schema(schema))
+    copied = pickle.loads(cloudpickle.dumps(source))  # type: ignore[no-untyped-call]
+    reader = copied.reader(from_arrow_schema(schema))
     return Plan(pickle.loads(pickle.dumps(reader)), reader.partitions(), schema)
 
 

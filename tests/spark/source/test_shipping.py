@@ -29,7 +29,7 @@ def sources() -> dict[str, object]:
 
 @pytest.mark.parametrize("name", sources())
 def test_a_worker_without_lanner_says_so(name: str) -> None:
-    content = cloudpickle.dumps(sources()[name])
+    content = cloudpickle.dumps(sources()[name])  # type: ignore[no-untyped-call]
     # Without the module site, what is installed in place, as Lanner is here, cannot be imported.
     packages = sysconfig.get_path("purelib")
     for path, has_lanner in ((packages, False), (f"{packages}:{ROOT / 'src'}", True)):
@@ -51,5 +51,6 @@ def test_a_class_of_a_program_that_is_no_module_is_pickled_too() -> None:
     class Own(MsmqDataSource):
         pass
 
-    copied = pickle.loads(cloudpickle.dumps(Own({"managers": "alpha"})))
+    content = cloudpickle.dumps(Own({"managers": "alpha"}))  # type: ignore[no-untyped-call]
+    copied = pickle.loads(content)
     assert (type(copied).__name__, copied.options["managers"]) == ("Own", "alpha")

@@ -50,7 +50,7 @@ def source(address: str, **options: object) -> MsmqDataSource:
 
 def batch_writer(address: str, schema: pa.Schema | None = None, **options: object) -> MsmqBatchWriter:
     made = source(address, **options).writer(from_arrow_schema(schema or rows(b"").schema), overwrite=False)
-    copied: MsmqBatchWriter = pickle.loads(cloudpickle.dumps(made))
+    copied: MsmqBatchWriter = pickle.loads(cloudpickle.dumps(made))  # type: ignore[no-untyped-call]
     return copied
 
 
@@ -79,7 +79,7 @@ class Query:
 
     def writer(self) -> MsmqStreamWriter:
         made = self._source.streamWriter(from_arrow_schema(rows(b"").schema), overwrite=False)
-        copied: MsmqStreamWriter = pickle.loads(cloudpickle.dumps(made))
+        copied: MsmqStreamWriter = pickle.loads(cloudpickle.dumps(made))  # type: ignore[no-untyped-call]
         return copied
 
     def write(self, batch: int, *tasks: list[bytes]) -> list[WriterCommitMessage | None]:

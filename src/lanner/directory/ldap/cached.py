@@ -58,8 +58,8 @@ class _Kept:
 class _Caller:
     """The thread that calls a directory, and whether the directory answers."""
 
-    def __init__(self, initialize: Callable[[], DirectoryOperationResult], patience: float) -> None:
-        self._initialize = initialize
+    def __init__(self, directory: LdapDirectory, patience: float) -> None:
+        self._directory = directory
         self._patience = patience
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="directory")
         self._lock = threading.Lock()
@@ -80,20 +80,20 @@ class _Caller:
             answer = future.result(self._patience)
         except FutureTimeoutError:
             future.cancel()
-            _LOG.warning("the directory has not answered in %.0f s", self._patience)
-            self._probe_later()
+            self._probe_later(f"no answer in {self._patience:g} s")
             return away
         if _result(answer) is _NOT_CONNECTED:
-            self._probe_later()
+            self._probe_later(self._directory.operations.problem)
         return answer
 
     def submit(self, work: Callable[[], object]) -> None:
         """Do work in the thread, without a caller that waits for it."""
         self._threads.submit(work)
 
-    def _probe_later(self) -> None:
+    def _probe_later(self, problem: str) -> None:
         with self._lock:
             if self._probing is None and not self._is_closed:
+                _LOG.warning("the directory is unreachable: %s", problem)
                 self._start_timer()
 
     def _start_timer(self) -> None:
@@ -110,7 +110,7 @@ class _Caller:
     def _probe(self) -> None:
         result = _NOT_CONNECTED
         try:
-            result = self._initialize()
+            result = self._directory.initialize()
         finally:
             with self._lock:
                 self._probing = None
@@ -151,7 +151,7 @@ class CachedDirectory:
         self._patience = patience
         self._clock = clock
         if caller is None:
-            caller = _Caller(directory.initialize, patience)
+            caller = _Caller(directory, patience)
             # Connecting takes longer than most reads.
             directory.operations.linger()
         self._caller = caller
@@ -237,7 +237,7 @@ class CachedDirectory:
     ) -> DirectoryObject | None:
         with self._lock:
             kept = self._kept.get(_key(object_type, filters, attributes))
-        return None if kept is None else copy.deepcopy(kept.answer[1])  # type: ignore[no-any-return]
+        return None if kept is None else copy.deepcopy(kept.answer[1])
 
     # The events of MS-MQDSSM 3.1.6
     # ------------------------------------------------------------------------

@@ -55,6 +55,15 @@ _MEANINGS: Final[dict[int, str]] = {
 }
 
 
+# Parts of the messages of MIT Kerberos.
+_EXPLANATIONS: Final = {
+    "No Kerberos credentials available": "there is no Kerberos ticket: run `kinit`, or name the account",
+    "Clock skew too great": "the clocks of this computer and of the domain differ by more than five minutes",
+    "Preauthentication failed": "the domain has another password for this account",
+    "Cannot contact any KDC": "no domain controller answers on port 88",
+}
+
+
 class ConnectionFailed(Exception):
     """There is no connection, or it was lost before the answer came."""
 
@@ -158,7 +167,7 @@ class LdapConnection:
             if context.context_attr & protection != protection:
                 raise ConnectionFailed(f"bind as {log_on} to {self.host}: the server does not sign and seal")
         except _log_on_errors() as error:
-            raise ConnectionFailed(f"bind as {log_on} to {self.host}: {error}") from None
+            raise ConnectionFailed(f"bind as {log_on} to {self.host}: {_explained(str(error))}") from None
         self._context = context
 
     # Operations
@@ -266,6 +275,12 @@ class LdapConnection:
         if not data:
             raise ConnectionResetError("the server closed the connection")
         return data
+
+
+def _explained(text: str) -> str:
+    """Return the message of a library with what it means, if that is known."""
+    meaning = next((meaning for part, meaning in _EXPLANATIONS.items() if part in text), "")
+    return f"{meaning} ({text})" if meaning else text
 
 
 def _log_on_errors() -> tuple[type[Exception], ...]:

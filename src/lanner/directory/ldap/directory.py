@@ -679,7 +679,8 @@ class LdapDirectory:
         try:
             return _SUCCESS, operation()
         except Refused as refused:
-            if str(refused) != refused.result.value:
+            # `operations` logs why there is no connection, once.
+            if refused.result is not DirectoryOperationResult.DIRECTORY_NOT_CONNECTED and str(refused):
                 _LOG.info("%s: %s", refused.result.value, refused)
             return refused.result, None
         except (ValueError, TypeError, LookupError, RemoteProtocolError, IllegalFormatname) as error:

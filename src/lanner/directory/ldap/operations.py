@@ -102,8 +102,8 @@ class LdapOperations:
         self._locate = locate
         # The servers that were located the last time, in the order to try them.
         self._servers: list[Server] = []
-        # Why the last attempt to connect failed; empty: it did not.
-        self._problem = ""
+        # Why there is no connection; empty: there is one, or none was needed yet.
+        self.problem = ""
         self._lock = threading.RLock()
 
     @property
@@ -171,12 +171,12 @@ class LdapOperations:
             problems.append(str(error))
             connection = None
         if connection is not None:
-            self._problem = ""
+            self.problem = ""
             return connection
         why = "; ".join(problems) or "no domain controller is known"
         # The same problem may occur every few seconds for days.
-        _LOG.log(logging.DEBUG if why == self._problem else logging.WARNING, "no connection to the directory: %s", why)
-        self._problem = why
+        _LOG.log(logging.DEBUG if why == self.problem else logging.INFO, "no connection to the directory: %s", why)
+        self.problem = why
         raise Refused(_GENERIC_ERROR, why)
 
     def _connect_to(self, servers: Sequence[Server], problems: list[str]) -> LdapConnection | None:
@@ -238,6 +238,8 @@ class LdapOperations:
             raise Refused(result_of(refused.code), str(refused)) from None
         except ConnectionFailed as error:
             self._drop(connection)
+            self.problem = str(error)
+            _LOG.info("%s", error)
             if self._connected_to is not None:
                 self._try_last(self._connected_to)
             raise Refused(_NOT_CONNECTED, str(error)) from None

@@ -80,7 +80,8 @@ def domain_controllers(domain: str, servers: Sequence[str] = ()) -> list[Server]
                 return placed
         problems.append(f"{name_server}: no record {question}")
     why = "; ".join(problems) or "no DNS server is configured"
-    raise LocationError(f"domain {domain}: no domain controller found ({why})")
+    advice = "" if servers else "; name a DNS server of the domain if this machine's knows none: --name-server"
+    raise LocationError(f"domain {domain}: no domain controller found ({why}){advice}")
 
 
 def named_server(name: str, servers: Sequence[str] = ()) -> list[Server]:

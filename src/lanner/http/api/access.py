@@ -8,10 +8,11 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict
 
 from lanner.http.names import QueueName, queue_name
+from lanner.http.routes import SessionRoute
 from lanner.http.sessions import Manager
 from lanner.model.errors import InvalidParameter
 
-router = APIRouter(tags=["access"])
+router = APIRouter(route_class=SessionRoute, tags=["access"])
 
 
 class NewAccess(BaseModel):

@@ -8,9 +8,10 @@ from typing import Any
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict
 
+from lanner.http.routes import SessionRoute
 from lanner.http.sessions import Manager
 
-router = APIRouter(tags=["certificates"])
+router = APIRouter(route_class=SessionRoute, tags=["certificates"])
 
 
 class NewCertificate(BaseModel):

@@ -10,10 +10,11 @@ from lanner.aio import Queue, QueueManager
 from lanner.client.documents import message_json
 from lanner.client.reasons import reason_of
 from lanner.http.api.messages import LookupId
+from lanner.http.routes import SessionRoute
 from lanner.http.sessions import Manager
 from lanner.model.errors import MessageNotFound
 
-router = APIRouter(tags=["dead letters"])
+router = APIRouter(route_class=SessionRoute, tags=["dead letters"])
 
 Which = Annotated[Literal["all", "plain", "transactional"], Query(description="The dead letters of which messages.")]
 

@@ -12,12 +12,20 @@ from pydantic import BaseModel, ConfigDict
 
 from lanner.aio import QueueManager
 from lanner.http.api.queues import NewQueue, QueueChanges, create_queue, described
+from lanner.http.routes import SessionRoute
 from lanner.http.sessions import Manager
 from lanner.model.errors import AccessDenied, InvalidParameter, QueueExists, StatusError
 from lanner.security.access_lists import AccessList
 from lanner.security.roles import Role
 
-router = APIRouter(tags=["definitions"])
+
+class _Route(SessionRoute):
+    """A route for administrators, who import as many definitions as there are."""
+
+    max_values = None
+
+
+router = APIRouter(route_class=_Route, tags=["definitions"])
 
 _PAGE = 1000
 

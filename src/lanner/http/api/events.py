@@ -14,10 +14,11 @@ from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import StreamingResponse
 
 from lanner.aio import QueueManager
+from lanner.http.routes import SessionRoute
 from lanner.http.sessions import Manager
 from lanner.model.errors import StatusError
 
-router = APIRouter(tags=["events"])
+router = APIRouter(route_class=SessionRoute, tags=["events"])
 
 # Seconds between two polls of the log, and polls without an event after which a comment keeps the
 # connection alive.

@@ -10,9 +10,10 @@ from starlette.responses import JSONResponse, Response
 
 from lanner.http.openapi import OPEN_TO_ALL
 from lanner.http.problems import problem
+from lanner.http.routes import SessionRoute
 from lanner.http.sessions import sessions_of
 
-router = APIRouter(tags=["health"])
+router = APIRouter(route_class=SessionRoute, tags=["health"])
 
 
 @router.get("/health/live", openapi_extra=OPEN_TO_ALL)

@@ -17,10 +17,11 @@ from lanner.aio import Queue, QueueManager
 from lanner.client.documents import message_json
 from lanner.client.message import Message
 from lanner.http.names import QueueName, queue_name
+from lanner.http.routes import SessionRoute
 from lanner.http.sessions import Manager
 from lanner.model.errors import InvalidParameter
 
-router = APIRouter(tags=["messages"])
+router = APIRouter(route_class=SessionRoute, tags=["messages"])
 
 LookupId = Annotated[int, Path(ge=0, description="The lookup id of a message.")]
 

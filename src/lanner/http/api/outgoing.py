@@ -8,9 +8,10 @@ from typing import Any
 from fastapi import APIRouter, Response
 
 from lanner.http.names import QueueName
+from lanner.http.routes import SessionRoute
 from lanner.http.sessions import Manager
 
-router = APIRouter(tags=["outgoing"])
+router = APIRouter(route_class=SessionRoute, tags=["outgoing"])
 
 
 @router.get("/outgoing")

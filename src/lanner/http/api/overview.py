@@ -7,9 +7,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Response
 
 from lanner.http.names import queue_name
+from lanner.http.routes import SessionRoute
 from lanner.http.sessions import Manager
 
-router = APIRouter(tags=["overview"])
+router = APIRouter(route_class=SessionRoute, tags=["overview"])
 
 
 @router.get("/overview")

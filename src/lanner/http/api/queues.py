@@ -12,11 +12,12 @@ from pydantic import BaseModel, ConfigDict
 from lanner.aio import Queue, QueueManager
 from lanner.client.documents import queue_json
 from lanner.http.names import QueueName, queue_name
+from lanner.http.routes import SessionRoute
 from lanner.http.sessions import Manager
 from lanner.model.enums import INFINITE, QueuePrivacyLevel
 from lanner.model.errors import InvalidParameter
 
-router = APIRouter(tags=["queues"])
+router = APIRouter(route_class=SessionRoute, tags=["queues"])
 
 
 class QueueChanges(BaseModel):

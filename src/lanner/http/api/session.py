@@ -10,10 +10,11 @@ from pydantic import BaseModel, ConfigDict, SecretStr
 
 from lanner.http.openapi import OPEN_TO_ALL
 from lanner.http.problems import NotLoggedOn
+from lanner.http.routes import SessionRoute
 from lanner.http.sessions import CurrentSession, client_address, refuse_other_sites, sessions_of
 from lanner.model.errors import AccessDenied
 
-router = APIRouter(tags=["session"])
+router = APIRouter(route_class=SessionRoute, tags=["session"])
 
 
 class Secret(BaseModel):

@@ -6,9 +6,10 @@ from typing import Any
 
 from fastapi import APIRouter
 
+from lanner.http.routes import SessionRoute
 from lanner.http.sessions import Manager
 
-router = APIRouter(tags=["transactions"])
+router = APIRouter(route_class=SessionRoute, tags=["transactions"])
 
 
 @router.get("/transactions")

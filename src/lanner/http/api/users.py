@@ -8,10 +8,11 @@ from typing import Any
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, SecretStr
 
+from lanner.http.routes import SessionRoute
 from lanner.http.sessions import Manager
 from lanner.security.roles import Role
 
-router = APIRouter()
+router = APIRouter(route_class=SessionRoute)
 
 
 class NewUser(BaseModel):

@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lanner.http.console.message_bodies import BodyView, kind_word, view_body
+from lanner.http.routes import PAGES
 from lanner.model.errors import InvalidParameter, MessageNotFound, RemoteProtocolError
 from lanner.wire.sid import ANONYMOUS_LOGON, EVERYONE, LOCAL_SYSTEM, sid_text
 
@@ -128,15 +130,15 @@ def row_of(message: ReceivedMessage) -> Row:
 
 
 async def show_message(
-    queue: Queue, lookup_id: int, form: str | None, *, whole: bool, names: Mapping[str, str] | None = None
+    queue: Queue, lookup_id: int, form: str | None, *, whole: bool, user: str, names: Mapping[str, str] | None = None
 ) -> Shown | None:
-    """Return one message with its body in a form; None if it is gone.
+    """Return one message with its body in a form, for a user; None if it is gone.
 
     `names` maps SIDs to the names of users.
     """
     with contextlib.suppress(MessageNotFound):
         message = await queue.peek_by_lookup_id(lookup_id)
-        body = view_body(message.body_bytes, message.body_type, form, whole=whole)
+        body = await PAGES.run(user, partial(view_body, message.body_bytes, message.body_type, form, whole=whole))
         return Shown(message, body, _sender(message, names or {}), _delivery(message), _expires(message))
     return None
 

@@ -48,7 +48,9 @@ async def dead_letters(
             wanted = Filter(f"class={reason}", "condition") if reason else Filter()
             listing = await list_messages(queue, wanted, after)
             reasons = await _reasons(queue)
-            chosen = None if message is None else await show_message(queue, message, form, whole=whole)
+            chosen = (
+                None if message is None else await show_message(queue, message, form, whole=whole, user=visitor.name)
+            )
     except AccessDenied as error:
         return await render(
             request, visitor, "denied.html", status=403, heading="You may not see dead letters", text=str(error)

@@ -17,6 +17,7 @@ from starlette.responses import Response, StreamingResponse
 from lanner.client import Message
 from lanner.client.documents import message_json
 from lanner.host.finding import MAX_FOUND
+from lanner.host.waking import turn
 from lanner.http.console.browsing import SCANNED, Filter, open_outgoing, open_queue, show_message
 from lanner.http.console.message_bodies import text_of
 from lanner.http.console.page import chosen as counted
@@ -73,7 +74,7 @@ async def send_form(request: Request, visitor: Looking, name: str) -> Response:
 async def resend_form(request: Request, visitor: Looking, name: str, message: int, part: str = "") -> Response:
     """Return the form filled with the message, for changes."""
     async with await _queue(visitor.manager, name, part) as queue:
-        shown = await show_message(queue, message, None, whole=True)
+        shown = await show_message(queue, message, None, whole=True, user=visitor.name)
     if shown is None:
         raise MessageNotFound(f"message {message} is no longer in {name}: it was received or removed")
     original = shown.message
@@ -392,12 +393,15 @@ async def export(
     first = await queue.find(*wanted.conditions, limit=_LINES, scan=SCANNED)
     file = "".join(sign if sign.isalnum() or sign in ".-" else "-" for sign in short_name(name)) or "queue"
     headers = {"Content-Disposition": f'attachment; filename="{file.encode("ascii", "replace").decode()}.jsonl"'}
-    return StreamingResponse(_lines(queue, wanted, first), headers=headers, media_type="application/x-ndjson")
+    lines = _lines(queue, wanted, first, visitor.name.encode())
+    return StreamingResponse(lines, headers=headers, media_type="application/x-ndjson")
 
 
-async def _lines(queue: Queue, wanted: Filter, found: Found) -> AsyncIterator[str]:
+async def _lines(queue: Queue, wanted: Filter, found: Found, user: bytes) -> AsyncIterator[str]:
     async with queue:
         while True:
+            # A user may save many queues at a time.
+            await turn(user)
             for message in found.messages:
                 yield json.dumps(message_json(message, queue.path_name)) + "\n"
             if found.after is None:

@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from lanner.wire.body_types import TEXT_BODIES
@@ -213,7 +214,7 @@ def _tag(token: str) -> Line:
         return [("c", token)]
     pieces: Line = []
     position = 0
-    for match in _ATTRIBUTE.finditer(token):
+    for match in islice(_ATTRIBUTE.finditer(token), _MAX_PIECES):
         pieces += [("t", token[position : match.start()]), ("n", match[1]), ("", match[2]), ("s", match[3])]
         position = match.end()
     return [*pieces, ("t", token[position:])]
@@ -223,7 +224,8 @@ def _json_lines(text: str) -> Iterator[Line]:
     """Lay out JSON with one member per line; truncated JSON as far as it goes."""
     depth = 0
     line: Line = []
-    for string, word, sign in _json_tokens(text):
+    # Each token is a piece at least, so the rest has no room on a page.
+    for string, word, sign in islice(_json_tokens(text), _MAX_PIECES + 1):
         if sign and sign in "]}":
             depth = max(0, depth - 1)
             # Brackets with nothing between them stay on one line.

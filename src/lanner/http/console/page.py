@@ -23,6 +23,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from lanner.http.console.words import FILTERS, plural
+from lanner.http.routes import PAGES
 from lanner.model.enums import OutgoingState
 from lanner.model.errors import LannerError
 from lanner.security.printable import printable
@@ -198,15 +199,16 @@ async def render(
 ) -> HTMLResponse:
     """Return a page in its frame; only the inner part if htmx requests it."""
     part = request.headers.get("HX-Request") == "true" and "part" in values
-    text = _TEMPLATES.get_template(str(values["part"]) if part else template).render(
-        visitor=visitor,
-        frame=None if part else await frame(visitor),
-        notices=[] if part else visitor.told(),
-        here=request.url.path,
-        manager_name=visitor.manager.name,
+    page = _TEMPLATES.get_template(str(values["part"]) if part else template)
+    shown: dict[str, object] = {
+        "visitor": visitor,
+        "frame": None if part else await frame(visitor),
+        "notices": [] if part else visitor.told(),
+        "here": request.url.path,
+        "manager_name": visitor.manager.name,
         **values,
-    )
-    return HTMLResponse(_visible(text), status, _HEADERS)
+    }
+    return await PAGES.run(visitor.name, lambda: HTMLResponse(_visible(page.render(shown)), status, _HEADERS))
 
 
 def plain_page(template: str, *, status: int = 200, **values: object) -> HTMLResponse:

@@ -110,7 +110,9 @@ async def _show(
         values["may"] = _rights(visitor, values["access"], is_outgoing=outgoing is not None)
         if message is not None and tab in ("messages", "journal"):
             try:
-                values["chosen"] = await show_message(shown, message, form, whole=whole, names=await visitor.names())
+                values["chosen"] = await show_message(
+                    shown, message, form, whole=whole, user=visitor.name, names=await visitor.names()
+                )
                 values["gone"] = values["chosen"] is None
             except AccessDenied as error:
                 values["refused"] = explain(error)

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
 from lanner.http.console.page import Visitor, explain, plain_page, render, url
 from lanner.http.console.samples import Sampler
 from lanner.http.problems import Forbidden, NotLoggedOn, http_status
+from lanner.http.routes import SessionRoute
 from lanner.http.sessions import CurrentSession, UserSession, sessions_of
 from lanner.model.errors import LannerError, StatusError
 
@@ -38,7 +38,7 @@ async def _visitor(session: CurrentSession) -> Visitor:
 Looking = Annotated[Visitor, Depends(_visitor)]
 
 
-class PageRoute(APIRoute):
+class PageRoute(SessionRoute):
     """A route that shows errors as pages, and redirects to the log-on if needed."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:

@@ -17,13 +17,12 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final
 
 from lanner.host.operations import Operations
 from lanner.host.runtime import Runtime
 from lanner.model.directory_objects import Queue
-from lanner.model.enums import MessageSeekAction, QueueAccessType, QueueShareMode
+from lanner.model.enums import QueueAccessType, QueueShareMode
 from lanner.model.errors import (
     AccessDenied,
     InsufficientResources,
@@ -36,9 +35,10 @@ from lanner.spark.columnar.event_names import EVENTS_NUMBER
 from lanner.spark.flight.errors import LeaseHeld, LeaseLost
 
 TABLE: Final = "pipeline_readers"
-# Not in the specification: messages that are removed in one hold of the store's lock, some
-# milliseconds; messages between two syncs.
-ACKNOWLEDGE_AT_ONCE: Final = 500
+# Not in the specification: messages, and bytes of them, that are removed in one hold of the store's
+# lock, some milliseconds; messages between two syncs.
+ACKNOWLEDGE_AT_ONCE: Final = 1000
+ACKNOWLEDGE_BYTES: Final = 4 << 20
 SYNC_EVERY: Final = 50_000
 # Not in the specification: milliseconds.
 DEFAULT_LEASE: Final = 30_000
@@ -297,19 +297,15 @@ class Readers:
         queue = descriptor.queue
         if queue is None:
             raise QueueNotAvailable(f"{descriptor.format_name}: the queue was deleted")
-        engine = self._runtime.engine
-        rows = list(islice(self._store.index(queue.number, after, upto), ACKNOWLEDGE_AT_ONCE))
-        count = 0
-        for number, lookup_id, _ in rows:
-            record = self._store.get(queue.number, lookup_id)
-            # Removed meanwhile, or moved away and back under another number.
-            if record is None or record.visibility != number or lookup_id in queue.held_positions:
-                continue
-            engine.read_message_by_lookup_identifier(
-                descriptor, lookup_id, peek_operation=False, lookup_operation=MessageSeekAction.CURRENT
-            )
-            count += 1
-        return count, rows[-1][0] if len(rows) == ACKNOWLEDGE_AT_ONCE else upto
+        numbers: dict[int, int] = {}
+        size, end = 0, upto
+        for number, lookup_id, packet in self._store.index(queue.number, after, upto):
+            numbers[lookup_id] = number
+            size += packet
+            if len(numbers) == ACKNOWLEDGE_AT_ONCE or size >= ACKNOWLEDGE_BYTES:
+                end = number
+                break
+        return self._runtime.engine.dequeue_numbered_messages(descriptor, numbers), end
 
     # Rows
     # ----------------------------------------------------------------------------------------------
@@ -388,8 +384,11 @@ class Readers:
         return operations.open(operations.names.format_name(name), access, share)
 
     def _hold(self, key: bytes, row: _Row, descriptor: OpenQueueDescriptor) -> None:
+        is_new = key not in self._held
         self._held[key] = _Held(row.fence, descriptor, time.monotonic() + row.lease_ms / 1000)
-        self._changed.set()
+        if is_new:
+            # A renewal only moves the end of the lease: the thread finds that when it wakes.
+            self._changed.set()
 
     def _let_go(self, key: bytes, *, releases: bool = True) -> None:
         held = self._held.pop(key, None)
