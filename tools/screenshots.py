@@ -46,7 +46,7 @@ COMPUTERS: Final = {"GATE-HQ": "HQ", "WAREHOUSE-01": "BRANCH", "WAREHOUSE-02": "
 def serving(name: str, address: str, data: Path) -> Iterator[lanner.QueueManager]:
     """Run a queue manager, and yield a connection to it."""
     with (data.parent / f"{name}.log").open("w") as log:
-        command = [LANNER, "serve", "--name", name, "--bind", address, "--data", data, "--json"]
+        command: list[str | Path] = [LANNER, "serve", "--name", name, "--bind", address, "--data", data, "--json"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
         try:
             if process.stdout is not None:
@@ -174,7 +174,7 @@ def take_report(browser: Browser, folder: Path) -> None:
         '[lake]\npath = "lake"\n[ingest]\npacket_files = "packets"\n[report]\ntitle = "Orders"\n'
         '[spark.settings]\n"spark.sql.shuffle.partitions" = 1\n'
     )
-    command = [LANNER, "pipeline", "run", "all", "--config", folder / "pipeline.toml"]
+    command: list[str | Path] = [LANNER, "pipeline", "run", "all", "--config", folder / "pipeline.toml"]
     subprocess.run(command, cwd=folder, check=True)
     (report,) = folder.rglob("report.html")
     page = browser.new_page(viewport={"width": 1120, "height": 866})

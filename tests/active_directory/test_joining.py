@@ -193,7 +193,7 @@ def test_the_account_has_a_certificate(joining: Joining, *, is_new: bool) -> Non
     assert joining.name in joining.run("directory", "show").out
     (problem,) = joining.run("domain", "status", "--json", code=1).json["problems"]
     assert "no certificate of this computer's signing key" in problem
-    joining.run("certificate", "list")
+    assert "no certificate is registered" in joining.run("certificate", "list", code=3).err
     joining.leave()
 
 

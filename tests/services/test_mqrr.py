@@ -250,8 +250,8 @@ def test_a_user_needs_privacy(tmp_path: Path) -> None:
                 "pb_propagation_token": pack_token(branch),
                 "p_queue_format": QueueFormat(3, 0, 0, name),
             }
-            read = {"ul_action": RECEIVE, "ul_timeout": 0, "lookup_id": 0, "h_cursor": 0, "dw_request_id": 1}
-            read |= {"dw_max_body_size": FOREVER, "dw_max_compound_message_size": 0}
+            read: dict[str, Any] = {"ul_action": RECEIVE, "ul_timeout": 0, "lookup_id": 0, "h_cursor": 0}
+            read |= {"dw_request_id": 1, "dw_max_body_size": FOREVER, "dw_max_compound_message_size": 0}
             for level in (AuthLevel.PKT_INTEGRITY, AuthLevel.PKT_PRIVACY):
                 async with await connect_tcp(ADDRESS, site.port, credentials=credentials, level=level) as client:
                     bound = await client.bind(REMOTE_READ)

@@ -34,3 +34,11 @@ SUBMIT_ENVIRONMENT = {
         [*(part for name, value in SPARK_SETTINGS.items() for part in ("--conf", f"{name}={value}")), "pyspark-shell"]
     )
 }
+
+
+def pickled(value: object) -> bytes:
+    """Pickle a value as Spark does."""
+    from pyspark import cloudpickle
+
+    content: bytes = cloudpickle.dumps(value)  # type: ignore[no-untyped-call] # it has no types
+    return content

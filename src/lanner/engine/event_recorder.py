@@ -244,7 +244,7 @@ class EventRecorder:
         now = int(self._clocks.wall() * 1000)
         arrival, listener, is_kept = self._arrival, self._listener, self._is_kept
 
-        def make(lookup_id: int, packets: list[bytes], visibility: int) -> Sequence[bytes]:
+        def make(lookup_id: int, packets: list[bytes], visibility: int) -> list[bytes]:
             # All of them are from this queue manager.
             kind = arrival(queue, packets[0])
             lookup_ids = list(range(lookup_id, lookup_id + len(packets)))
@@ -283,7 +283,7 @@ class EventRecorder:
         aborts: list[int],
         *,
         is_closed: bool = False,
-    ) -> Sequence[bytes]:
+    ) -> list[bytes]:
         """Return one row for each message; `now` is in milliseconds."""
         senders = self._headers if kind in ARRIVALS else None
         rows = event_rows(kind, now, queue, reason, other, lookup_ids, packets, visibilities, aborts, senders)

@@ -124,12 +124,9 @@ def _name(data: Path, request: Request) -> str:
     """Return the name of the computer: that of the queue manager if there is one."""
     name = request.computer.upper() or host_computer_name()
     if Store.exists(data):
-        runtime = _open(data, None)
-        try:
+        with _opened(data, None) as runtime:
             known = runtime.engine.queue_manager.computer_name
             runtime.engine.check_leaving_identifier()
-        finally:
-            runtime.close()
         if request.computer and request.computer.casefold() != known.casefold():
             raise CannotJoinDomain(f"the queue manager in {data} is {known}: leave out --name {request.computer}")
         name = known
@@ -138,16 +135,29 @@ def _name(data: Path, request: Request) -> str:
     return name
 
 
-def _open(data: Path, membership: Membership | None) -> Runtime:
+@contextmanager
+def _opened(data: Path, membership: Membership | None) -> Iterator[Runtime]:
+    """Open the queue manager of a data directory, as a member of a domain or as none."""
     settings = local_settings(None, migrates_owners=False, local_origin="lanner domain")
-    if membership is None or not membership.is_member:
-        return Runtime(data, settings)
-    directory = membership.directory(Profile.SAFE, _PATIENCE)
+    directory = None
+    if membership is not None and membership.is_member:
+        directory = membership.directory(Profile.SAFE, _PATIENCE)
+        settings = membership.settings(settings)
     try:
-        return Runtime(data, membership.settings(settings), directory)
-    except BaseException:
-        directory.close()
-        raise
+        runtime = Runtime(data, settings, directory)
+        try:
+            yield runtime
+        finally:
+            runtime.close()
+    finally:
+        if directory is not None:
+            directory.close()
+
+
+def _open_once(data: Path, membership: Membership) -> None:
+    """Have the queue manager start with a membership, which it then adopts, and stop."""
+    with _opened(data, membership):
+        pass
 
 
 def _directory(domain: str, name_servers: tuple[str, ...], log_on: LogOn) -> LdapDirectory:
@@ -211,8 +221,7 @@ def _working(membership: Membership, wanted: str) -> str:
 def _publish(data: Path, membership: Membership, account: ComputerAccount) -> Joined:
     """Create the objects of the queue manager and its queues, and queues for existing objects."""
     directory = _directory(membership.domain, membership.name_servers, membership.log_on())
-    runtime = _open(data, membership)
-    try:
+    with _opened(data, membership) as runtime:
         with runtime.change() as change:
             engine = runtime.engine
             if not engine.queue_manager.directory_integrated:
@@ -228,8 +237,6 @@ def _publish(data: Path, membership: Membership, account: ComputerAccount) -> Jo
             published,
             tuple(queue.pathname for queue in restored if queue is not None),
         )
-    finally:
-        runtime.close()
 
 
 # Leaving
@@ -258,7 +265,7 @@ def leave(data: Path, administrator: LogOn | None, *, is_forced: bool = False) -
         leaving = dataclasses.replace(membership, is_member=False)
         leaving.save(data)
         try:
-            _open(data, leaving).close()
+            _open_once(data, leaving)
         except BaseException:
             membership.save(data)
             raise
@@ -307,7 +314,7 @@ def rename(data: Path, name: str, administrator: LogOn) -> Membership:
         raise CannotJoinDomain(f"{name}: a computer's name in a domain has at most {MAX_NETBIOS_NAME} characters")
     # The data directory must not be in use, and the name must be possible in names of queues.
     local_settings(name)
-    _open(data, membership).close()
+    _open_once(data, membership)
     with _as_refusals(f"renaming {membership.computer} to {name}"):
         directory = _directory(membership.domain, membership.name_servers, administrator)
         accounts = ComputerAccounts(directory.operations, membership.domain)
@@ -320,7 +327,7 @@ def rename(data: Path, name: str, administrator: LogOn) -> Membership:
         account = accounts.rename(guid, name, password)
         renamed.save(data)
         _write_keytab(data, renamed, account)
-        _open(data, renamed).close()
+        _open_once(data, renamed)
     return renamed
 
 

@@ -205,13 +205,13 @@ def _pages(txn: lmdb.Transaction[bytes], environment: Environment) -> int:
     return int(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"])
 
 
-def encode_block(first: int, records: list[bytes]) -> tuple[bytes, bytes]:
+def encode_block(first: int, records: Sequence[bytes]) -> tuple[bytes, bytes]:
     """Return the key and the value of a block's row."""
     data = b"".join(records)
     return _KEY.pack(first), _CHECKSUM.pack(crc32(data)) + data
 
 
-def put_block(txn: lmdb.Transaction[bytes], environment: Environment, first: int, records: list[bytes]) -> None:
+def put_block(txn: lmdb.Transaction[bytes], environment: Environment, first: int, records: Sequence[bytes]) -> None:
     """Write a block, as an append if it comes last, because appending fills pages completely."""
     if not records:
         return

@@ -66,7 +66,7 @@ _PAUSE_SECONDS = 0.001
 
 # Makes the events of consecutive arrivals from the first lookup id, the packets and the first
 # visibility number. Returns no events if no log of them is kept.
-EventMaker = Callable[[int, list[bytes], int], Sequence[bytes]]
+EventMaker = Callable[[int, list[bytes], int], list[bytes]]
 
 
 # Keys in ascending order, and values.

@@ -131,10 +131,10 @@ def test_a_body_is_taken_apart_as_far_as_a_page_has_room(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(message_bodies, "_json_tokens", counted)
     shown = message_bodies.view_body(b"[" + b"1 " * 500_000, 0, "json", whole=True)
-    assert "There is more" in shown.lines[-1][0][1]
+    assert "longer than a page can show" in shown.lines[-1][0][1]
     assert taken <= message_bodies._MAX_PIECES + 1
     shown = message_bodies.view_body(b"<x " + b"a='' " * 200_000 + b">", 0, "xml", whole=True)
-    assert "There is more" in shown.lines[-1][0][1]
+    assert "longer than a page can show" in shown.lines[-1][0][1]
     assert len(message_bodies._tag("<x " + "a='' " * 200_000)) <= 4 * message_bodies._MAX_PIECES + 1
 
 

@@ -137,7 +137,7 @@ def test_what_is_no_format_is_refused() -> None:
     assert BodyFormat.of("none", None) is None
     with pytest.raises(InvalidParameter, match="one of"):
         BodyFormat.of("yaml", None)
-    with pytest.raises(InvalidParameter, match="without a bodyFormat"):
+    with pytest.raises(InvalidParameter, match="needs bodyFormat"):
         BodyFormat.of(None, "int")
 
 

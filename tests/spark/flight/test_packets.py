@@ -242,7 +242,7 @@ def test_columns_beside_packets_are_refused(raw: Raw, destination: Destination) 
     for batch, queue, complaint in (
         (packets_of(good, label=["x"]), "q", "and no others"),
         (pa.RecordBatch.from_pydict({"packet": ["text"]}), "q", "packet .binary."),
-        (packets_of(good), None, "where to"),
+        (packets_of(good), None, "no destination"),
         (packets_of(good, queue=pa.nulls(1, pa.string())), None, "row 0: queue is null"),
     ):
         with pytest.raises(LannerError, match=complaint):

@@ -301,7 +301,7 @@ def test_tickets_of_another_key_or_another_time_are_refused() -> None:
     with pytest.raises(TicketRefused, match="has not issued"):
         Tickets(clock=lambda: now[0]).opened(text)
     now[0] += LIFE + 1
-    with pytest.raises(TicketRefused, match="which are over"):
+    with pytest.raises(TicketRefused, match="has expired"):
         ours.opened(text)
 
 

@@ -413,7 +413,7 @@ def test_a_queue_that_was_created_again_is_another_one(qm: QueueManager, root: F
     with pytest.raises(QueueNotFound):
         list(root.read(partition.ticket))
     qm.create_queue("q")
-    with pytest.raises(QueueNotAvailable, match="not the one of before"):
+    with pytest.raises(QueueNotAvailable, match="was deleted and created again"):
         list(root.read(partition.ticket))
 
 

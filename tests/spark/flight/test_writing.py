@@ -284,7 +284,7 @@ def test_rights_to_send_are_needed(qm: QueueManager, connect: Connect, q: str) -
         ({"body": [b"x"]}, "nowhere", QueueNotFound, "no queue"),
         ({"body": [b"x"], "lable": ["x"]}, "q", InvalidParameter, "no column 'lable' to write; the nearest is 'label'"),
         ({"label": ["x"]}, "q", InvalidParameter, "a column body is needed"),
-        ({"body": [b"x"]}, None, InvalidParameter, "where to"),
+        ({"body": [b"x"]}, None, InvalidParameter, "no destination"),
         ({"body": [b"x"]}, "q;journal", LannerError, "cannot be opened for sending"),
         ({"body": [b"x"]}, "signed", MessageNotAuthenticated, "takes signed messages only"),
     ],

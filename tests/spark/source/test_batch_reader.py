@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from pyspark import cloudpickle
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.functions import spark_partition_id
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -37,6 +36,7 @@ from lanner.spark.source.data_source import MsmqDataSource
 from lanner.spark.source.offsets import ManagerOffset, Offset, QueueOffset
 from lanner.spark.source.partitions import MessagePartition, MessagesVanished
 from tests.spark.flight.test_reading import fill, grant
+from tests.spark.small import pickled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,7 +54,7 @@ def planned(address: str, schema: pa.Schema | None = None, **options: object) ->
     if schema is None:
         columns = str(given.get("columns", "all"))
         schema = RowSchema.select(columns, include_body=given.get("includeBody") != "false").arrow
-    reader = pickle.loads(cloudpickle.dumps(source)).reader(from_arrow_schema(schema))
+    reader = pickle.loads(pickled(source)).reader(from_arrow_schema(schema))
     return Plan(pickle.loads(pickle.dumps(reader)), reader.partitions(), schema)
 
 
@@ -287,7 +287,7 @@ def test_a_queue_that_was_created_again_is_another_one(qm: QueueManager, address
     qm.delete_queue(queue.name)
     qm.create_queue("q")
     fill(qm, "q", 3)
-    with pytest.raises(QueueNotAvailable, match="is not the one of before"):
+    with pytest.raises(QueueNotAvailable, match="was deleted and created again"):
         plan.bodies()
 
 

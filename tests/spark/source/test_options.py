@@ -95,7 +95,7 @@ def test_lists_have_commas_or_are_json() -> None:
         ({"queues": "a", "managers": "grpc://x:y"}, "a host, host:port"),
         ({"queues": "a", "managers": "http://x"}, "a host, host:port"),
         ({"queues": "a", "managers": "root:secret@x"}, "user and password do not belong into an address"),
-        ({"queues": "a", "passwordEnv": "X"}, "whose is it"),
+        ({"queues": "a", "passwordEnv": "X"}, "needs the option user"),
         ({"queues": "a", "user": "u", "passwordEnv": "X", "passwordFile": "y"}, "only one of them"),
         ({"queues": "a", "endingOffsets": "latest"}, "option endingOffsets is for a batch read, not for a stream read"),
         ({"queues": "a", "token": "t"}, "a secret cannot be one"),

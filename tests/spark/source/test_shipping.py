@@ -8,11 +8,10 @@ import sys
 import sysconfig
 
 import pytest
-from pyspark import cloudpickle
 from pyspark.sql.types import StructType
 
 from lanner.spark.source.data_source import MsmqDataSource
-from tests.spark.small import ROOT
+from tests.spark.small import ROOT, pickled
 
 LOAD = "import pickle, sys; print(type(pickle.load(sys.stdin.buffer)).__name__)"
 
@@ -29,7 +28,7 @@ def sources() -> dict[str, object]:
 
 @pytest.mark.parametrize("name", sources())
 def test_a_worker_without_lanner_says_so(name: str) -> None:
-    content = cloudpickle.dumps(sources()[name])
+    content = pickled(sources()[name])
     # Without the module site, what is installed in place, as Lanner is here, cannot be imported.
     packages = sysconfig.get_path("purelib")
     for path, has_lanner in ((packages, False), (f"{packages}:{ROOT / 'src'}", True)):
@@ -51,5 +50,5 @@ def test_a_class_of_a_program_that_is_no_module_is_pickled_too() -> None:
     class Own(MsmqDataSource):
         pass
 
-    copied = pickle.loads(cloudpickle.dumps(Own({"managers": "alpha"})))
+    copied = pickle.loads(pickled(Own({"managers": "alpha"})))
     assert (type(copied).__name__, copied.options["managers"]) == ("Own", "alpha")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark import TaskContext, cloudpickle
+from pyspark import TaskContext
 from pyspark.sql.datasource import CaseInsensitiveDict, WriterCommitMessage
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -32,6 +32,7 @@ from lanner.spark.source.connections import Manager
 from lanner.spark.source.data_source import MsmqDataSource
 from lanner.spark.source.writer import MsmqBatchWriter, MsmqStreamWriter
 from tests.spark.flight.test_reading import grant
+from tests.spark.small import pickled
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +51,7 @@ def source(address: str, **options: object) -> MsmqDataSource:
 
 def batch_writer(address: str, schema: pa.Schema | None = None, **options: object) -> MsmqBatchWriter:
     made = source(address, **options).writer(from_arrow_schema(schema or rows(b"").schema), overwrite=False)
-    copied: MsmqBatchWriter = pickle.loads(cloudpickle.dumps(made))
+    copied: MsmqBatchWriter = pickle.loads(pickled(made))
     return copied
 
 
@@ -79,7 +80,7 @@ class Query:
 
     def writer(self) -> MsmqStreamWriter:
         made = self._source.streamWriter(from_arrow_schema(rows(b"").schema), overwrite=False)
-        copied: MsmqStreamWriter = pickle.loads(cloudpickle.dumps(made))
+        copied: MsmqStreamWriter = pickle.loads(pickled(made))
         return copied
 
     def write(self, batch: int, *tasks: list[bytes]) -> list[WriterCommitMessage | None]:

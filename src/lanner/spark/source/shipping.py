@@ -19,7 +19,8 @@ class Shipped:
     """Base class of what Spark pickles, with cloudpickle, for its workers."""
 
     def __reduce__(self) -> tuple[Callable[[bytes], object], tuple[bytes]]:
-        return _unpacker(), (cloudpickle.dumps((type(self), self.__dict__)),)
+        content = cloudpickle.dumps((type(self), self.__dict__))  # type: ignore[no-untyped-call] # it has no types
+        return _unpacker(), (content,)
 
 
 def _unpacker() -> Callable[[bytes], object]:
