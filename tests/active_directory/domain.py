@@ -37,7 +37,7 @@ HOST: Final = f"dc1.{DNS_DOMAIN}"
 SERVER: Final = Server(HOST, ADDRESS)
 ADMINISTRATOR: Final = LogOn("MQ\\Administrator", PASSWORD)
 _PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
-_PORTS: Final = (53, 88, 389, 3268)
+_PORTS: Final = (53, 88, 389, 636, 3268)
 # MS-SAMR 2.2.1.12 UF_WORKSTATION_TRUST_ACCOUNT, UF_NORMAL_ACCOUNT.
 _COMPUTER, _PERSON = "4096", "512"
 
@@ -56,6 +56,8 @@ class Domain:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        # Samba signs the certificate for LDAPS with an authority of its own.
+        self.authority = path / "private" / "tls" / "ca.pem"
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: LdapConnection | None = None
         self._provision()

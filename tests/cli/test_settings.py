@@ -121,6 +121,8 @@ def test_without_a_file_everything_has_a_default(monkeypatch: pytest.MonkeyPatch
         "directory.account": "",
         "directory.password_file": None,
         "directory.keytab": None,
+        "directory.ldaps": False,
+        "directory.tls_authorities": None,
         "directory.site": "Default-First-Site-Name",
     }
 

@@ -71,6 +71,21 @@ def join(
         str,
         typer.Option("--authentication", help="How its account logs on: kerberos or ntlm.", show_default="what works"),
     ] = "",
+    ldaps: Annotated[
+        bool,
+        typer.Option(
+            "--ldaps",
+            help="Reach domain controllers by TLS, port 636, with names and passwords, now and as a member.",
+        ),
+    ] = False,
+    tls_authorities: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls-authorities",
+            help="A PEM file of authorities for --ldaps; it must stay there.",
+            show_default="those that this machine trusts",
+        ),
+    ] = None,
     yes: Yes = False,
     data: Data = DEFAULT_DATA,
     json: Json = False,
@@ -86,6 +101,10 @@ def join(
 
     if authentication not in ("", "kerberos", "ntlm"):
         raise UsageError(f"--authentication {authentication}: kerberos or ntlm")
+    if ldaps and (authentication or not (user or own_account)):
+        raise UsageError("--ldaps goes with --user or --own-account, and without --authentication")
+    if tls_authorities is not None and not ldaps:
+        raise UsageError("--tls-authorities goes with --ldaps")
     if own_account and (user is not None or password_file is None):
         raise UsageError("--own-account goes with --password-file, and without --user")
     if own_account and routing_server:
@@ -102,7 +121,8 @@ def join(
         container=container,
         is_router=routing_server,
         takes_over=yes,
-        authentication=authentication,
+        authentication="ldaps" if ldaps else authentication,
+        tls_authorities=None if tls_authorities is None else tls_authorities.absolute(),
     )
     try:
         joined = join_domain(data, request)

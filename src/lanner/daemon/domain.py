@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lanner.daemon.settings import SettingsError
 from lanner.directory import AttributeFilter, Operator
-from lanner.directory.ldap import CachedDirectory, LdapDirectory, LogOn, domain_controllers, named_server
+from lanner.directory.ldap import CachedDirectory, LdapDirectory, Ldaps, LogOn, domain_controllers, named_server
 from lanner.engine.settings import NotificationSettings
 from lanner.model.directory_objects import Site
 from lanner.model.enums import DirectoryOperationResult
@@ -73,7 +73,7 @@ def notification_settings(table: DirectoryTable) -> NotificationSettings:
 def log_on(table: DirectoryTable) -> LogOn:
     """Return the computer's account.
 
-    A keytab means Kerberos; a password NTLM, without a library.
+    A keytab means Kerberos; a password NTLM, without a library, or LDAPS.
     """
     if table.keytab is not None:
         return LogOn(table.account, keytab=table.keytab, protocol="kerberos")
@@ -85,4 +85,5 @@ def log_on(table: DirectoryTable) -> LogOn:
         password = table.password_file.read_text(encoding="utf-8").strip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"directory.password_file = {str(table.password_file)!r}: {error}") from None
-    return LogOn(table.account, password)
+    ldaps = Ldaps(table.domain or "", table.tls_authorities) if table.ldaps else None
+    return LogOn(table.account, password, ldaps=ldaps)

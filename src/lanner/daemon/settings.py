@@ -517,6 +517,10 @@ class DirectoryTable(_Table):
     account: str = ""
     password_file: Path | None = None
     keytab: Path | None = None
+    # Domain controllers are reached by TLS on port 636 and told the password.
+    ldaps: bool = False
+    # A PEM file of those who issue their certificates; none: those that this machine trusts.
+    tls_authorities: Path | None = None
     # The site of a new queue manager.
     site: str = "Default-First-Site-Name"
     # When change notifications of other computers are processed (MS-MQCN notes 3 and 14).
@@ -546,6 +550,10 @@ class DirectoryTable(_Table):
     def _has_account(self) -> Self:
         if self.domain is not None and not self.account:
             raise ValueError("directory.account is needed: the computer's account in the domain, such as MQ\\HOST$")
+        if self.ldaps and self.keytab is not None:
+            raise ValueError("directory.ldaps takes directory.password_file, not directory.keytab")
+        if self.tls_authorities is not None and not self.ldaps:
+            raise ValueError("directory.tls_authorities is for LDAPS only: set directory.ldaps = true")
         return self
 
 

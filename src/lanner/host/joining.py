@@ -14,10 +14,11 @@ import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lanner.directory import AttributeFilter, Operator
-from lanner.directory.ldap import LdapDirectory, LogOn, domain_controllers
+from lanner.directory.ldap import LdapDirectory, Ldaps, LogOn, domain_controllers
 from lanner.directory.ldap.computer_account import ComputerAccount, ComputerAccounts, principals_of
 from lanner.directory.protocol import Refused
 from lanner.host.addresses import MAX_NETBIOS_NAME, host_computer_name, local_settings
@@ -35,7 +36,6 @@ from lanner.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 # Seconds that a call may take while a user waits.
 _PATIENCE: Final = 60.0
@@ -61,8 +61,11 @@ class Request:
     is_router: bool = False
     # Whether to take over an existing account.
     takes_over: bool = False
-    # "kerberos", "ntlm", or empty: Kerberos if its library is installed and works.
+    # "kerberos", "ntlm", or empty: Kerberos if its library is installed and works. "ldaps": the
+    # administrator logs on by LDAPS, too.
     authentication: str = ""
+    # A PEM file for LDAPS; None: the authorities that this machine trusts.
+    tls_authorities: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +88,12 @@ def join(data: Path, request: Request) -> Joined:
         )
     computer = _name(data, request)
     with _as_refusals(f"joining the domain {request.domain}"):
-        log_on = request.administrator or LogOn(f"{request.domain}\\{computer}$", request.password)
-        directory = _directory(request.domain, request.name_servers, log_on)
+        ldaps = Ldaps(request.domain, request.tls_authorities) if request.authentication == "ldaps" else None
+        # A simple bind knows a domain by its NetBIOS name or in this form (MS-ADTS 5.1.1.1.1); NTLM
+        # knows it by either name.
+        own = f"{request.domain}\\{computer}$" if ldaps is None else f"{computer}$@{request.domain}"
+        log_on = request.administrator or LogOn(own, request.password)
+        directory = _directory(request.domain, request.name_servers, dataclasses.replace(log_on, ldaps=ldaps))
         sites = [_site(directory, name) for name in request.sites]
         accounts = ComputerAccounts(directory.operations, request.domain)
         if not request.takes_over and request.administrator is not None and accounts.find(computer) is not None:
@@ -105,6 +112,7 @@ def join(data: Path, request: Request) -> Joined:
             str(account.guid),
             directory.operations.netbios_name(),
             password,
+            tls_authorities=str(request.tls_authorities or ""),
             name_servers=request.name_servers,
             sites=request.sites,
             site_identifiers=tuple(map(str, sites)),
@@ -261,7 +269,8 @@ def leave(data: Path, administrator: LogOn | None, *, is_forced: bool = False) -
     with _as_refusals(f"leaving the domain {membership.domain}"):
         directory = None
         if not is_forced:
-            directory = _directory(membership.domain, membership.name_servers, administrator or membership.log_on())
+            log_on = dataclasses.replace(administrator or membership.log_on(), ldaps=membership.ldaps)
+            directory = _directory(membership.domain, membership.name_servers, log_on)
         leaving = dataclasses.replace(membership, is_member=False)
         leaving.save(data)
         try:
@@ -316,7 +325,8 @@ def rename(data: Path, name: str, administrator: LogOn) -> Membership:
     local_settings(name)
     _open_once(data, membership)
     with _as_refusals(f"renaming {membership.computer} to {name}"):
-        directory = _directory(membership.domain, membership.name_servers, administrator)
+        log_on = dataclasses.replace(administrator, ldaps=membership.ldaps)
+        directory = _directory(membership.domain, membership.name_servers, log_on)
         accounts = ComputerAccounts(directory.operations, membership.domain)
         taken = accounts.find(name)
         guid = uuid.UUID(membership.account_guid)

@@ -19,7 +19,7 @@ from lanner.model.errors import CannotJoinDomain
 from lanner.security.private_files import read_private, write_private
 
 if TYPE_CHECKING:
-    from lanner.directory.ldap import CachedDirectory, LogOn
+    from lanner.directory.ldap import CachedDirectory, Ldaps, LogOn
     from lanner.engine import EngineSettings
     from lanner.security.profile import Profile
 
@@ -41,8 +41,10 @@ class Membership:
     account_guid: str
     netbios_name: str
     password: str = field(repr=False)
-    # "kerberos", or "ntlm", which needs no library.
+    # "kerberos"; "ntlm", which needs no library; or "ldaps": with the password, over TLS.
     authentication: str = "ntlm"
+    # The file of authorities for LDAPS. If empty, those that this machine trusts are used.
+    tls_authorities: str = ""
     # Addresses of DNS servers that know the domain. If empty, those of this machine are used.
     name_servers: tuple[str, ...] = ()
     # Names and identifiers of the sites.
@@ -57,6 +59,15 @@ class Membership:
     @property
     def realm(self) -> str:
         return self.domain.upper()
+
+    @property
+    def ldaps(self) -> Ldaps | None:
+        """How the directory is reached by LDAPS; None: over a sealed connection."""
+        from lanner.directory.ldap import Ldaps
+
+        if self.authentication != "ldaps":
+            return None
+        return Ldaps(self.domain, Path(self.tls_authorities) if self.tls_authorities else None)
 
     @classmethod
     def load(cls, data: Path) -> Membership | None:
@@ -95,7 +106,7 @@ class Membership:
 
         if self.authentication == "kerberos":
             return LogOn(f"{self.computer}$@{self.realm}", self.password, protocol="kerberos")
-        return LogOn(f"{self.netbios_name}\\{self.computer}$", self.password)
+        return LogOn(f"{self.netbios_name}\\{self.computer}$", self.password, ldaps=self.ldaps)
 
     def directory(self, profile: Profile, patience: float = PATIENCE) -> CachedDirectory:
         """Return the directory, accessed with the rights of the computer's account.

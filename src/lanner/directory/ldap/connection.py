@@ -1,6 +1,7 @@
-"""One LDAP connection to a directory server, bound with GSS-SPNEGO and then sealed.
+"""One LDAP connection to a directory server, always protected (MS-ADTS 5.1.1.1).
 
-MS-ADTS 5.1.1.1. It blocks, so it belongs in a thread of its own; the queue manager's loop never
+Either it is bound with GSS-SPNEGO and then sealed, or it is TLS from the start and bound with a
+name and a password. It blocks, so it belongs in a thread of its own; the queue manager's loop never
 waits for it.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Iterator, Sequence
@@ -19,6 +21,7 @@ import spnego
 from spnego.exceptions import SpnegoError
 
 from lanner.directory.ldap.ber import BerError, complete_length
+from lanner.directory.ldap.ldaps import Ldaps
 from lanner.directory.ldap.messages import (
     SEARCH_ENTRY,
     SEARCH_REFERENCE,
@@ -30,6 +33,7 @@ from lanner.directory.ldap.messages import (
     SaslBind,
     Scope,
     Search,
+    SimpleBind,
     Unbind,
     pack,
     paged,
@@ -92,6 +96,8 @@ class LogOn:
     # The principal for which this account acts (MS-SFU: constrained delegation, which the domain
     # must allow for the account); empty: itself. Kerberos only.
     acts_for: str = ""
+    # Connect by TLS, and bind with the name and the password; None: seal the connection.
+    ldaps: Ldaps | None = None
 
     def credential(self) -> Any:  # noqa: ANN401 - one of pyspnego's credential classes
         if self.keytab is not None:
@@ -117,13 +123,18 @@ class LdapConnection:
         self._ids = 0
         self._received = bytearray()
         self._context: Any = None
+        if log_on.ldaps is not None:
+            # The DNS records of a domain have the port of plain LDAP.
+            port = log_on.ldaps.port
         try:
-            self._socket = socket.create_connection((address, port), CONNECT_TIMEOUT)
+            self._socket = self._opened(address, port, log_on.ldaps)
         except OSError as error:
             raise ConnectionFailed(f"{host} ({address}) port {port}: {error}") from None
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            self._bind(log_on)
+            if log_on.ldaps is None:
+                self._bind(log_on)
+            else:
+                self._bind_simply(log_on)
         except BaseException:
             self._socket.close()
             raise
@@ -136,14 +147,23 @@ class LdapConnection:
         """
         try:
             self._socket.settimeout(0)
-            return self._socket.recv(1, socket.MSG_PEEK) is not None
-        except BlockingIOError:
+            return self._socket.recv(1) is not None
+        except (BlockingIOError, ssl.SSLWantReadError):
             return False
         except OSError:
             return True
         finally:
             with contextlib.suppress(OSError):
                 self._socket.settimeout(ANSWER_TIMEOUT)
+
+    def _opened(self, address: str, port: int, ldaps: Ldaps | None) -> socket.socket:
+        plain = socket.create_connection((address, port), CONNECT_TIMEOUT)
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return plain if ldaps is None else ldaps.secured(plain, self.host)
+        except BaseException:
+            plain.close()
+            raise
 
     # Binding
     # ----------------------------------------------------------------------------------------------
@@ -169,6 +189,15 @@ class LdapConnection:
         except _log_on_errors() as error:
             raise ConnectionFailed(f"bind as {log_on} to {self.host}: {_explained(str(error))}") from None
         self._context = context
+
+    def _bind_simply(self, log_on: LogOn) -> None:
+        what = f"bind as {log_on} to {self.host}"
+        # Without a password it would be an anonymous bind, which succeeds (RFC 4513 5.1.2).
+        if not log_on.user or not log_on.password:
+            raise ConnectionFailed(f"{what}: LDAPS needs a name and a password (--user)")
+        answer = self._exchange(SimpleBind(log_on.user, log_on.password))[-1]
+        if answer.code != ResultCode.SUCCESS:
+            raise LdapRefused(answer.code, answer.diagnostic, what)
 
     # Operations
     # -------------------------------------------------------------------------------------------

@@ -116,7 +116,9 @@ class LdapDirectory:
         """
         self.operations = LdapOperations(locate, log_on)
         self._locate = locate
-        self._find_server = find_server
+        # A simple bind tells the server the password, so only a domain controller that was located
+        # is asked: the name of another server may come from another computer.
+        self._find_server = find_server if log_on.ldaps is None else None
         self._profile = profile
         self._queries: dict[int, _Query] = {}
         self._handles = itertools.count(1)
@@ -524,8 +526,11 @@ class LdapDirectory:
     def acting_for(self, account: str) -> LdapDirectory | None:
         own = self.operations.log_on
         realm = self.naming.domain.upper()
-        if own.password is None or not realm or importlib.util.find_spec("gssapi") is None:
-            _LOG.warning("%s: a directory call for a user takes Kerberos and the account's password", account)
+        no_kerberos = own.ldaps is not None or importlib.util.find_spec("gssapi") is None
+        if own.password is None or not realm or no_kerberos:
+            _LOG.warning(
+                "%s: a directory call for a user takes Kerberos and the account's password, without LDAPS", account
+            )
             return None
         computer = own.user.rpartition("\\")[2].partition("@")[0]
         name = account.rpartition("\\")[2].partition("@")[0]

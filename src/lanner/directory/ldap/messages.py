@@ -165,7 +165,7 @@ def paged(size: int, cookie: bytes) -> Control:
 
 @dataclass(frozen=True, slots=True)
 class SaslBind:
-    """The only kind of bind (MS-MQDSSM 5.1). It never sends a password, encrypted or not."""
+    """The bind of MS-MQDSSM 5.1. It never sends a password, encrypted or not."""
 
     token: bytes = field(repr=False)
     mechanism: str = GSS_SPNEGO
@@ -174,6 +174,18 @@ class SaslBind:
     def encode(self) -> bytes:
         sasl = ber.sequence((ber.text(self.mechanism), ber.text(self.token)), 0xA3)
         return ber.sequence((ber.integer(3), ber.text(""), sasl), _BIND)
+
+
+@dataclass(frozen=True, slots=True)
+class SimpleBind:
+    """A bind by name and password (MS-ADTS 5.1.1.1.1), for TLS connections only."""
+
+    name: str
+    password: str = field(repr=False)
+    response: int = _BIND_RESPONSE
+
+    def encode(self) -> bytes:
+        return ber.sequence((ber.integer(3), ber.text(self.name), ber.text(self.password, 0x80)), _BIND)
 
 
 @dataclass(frozen=True, slots=True)
