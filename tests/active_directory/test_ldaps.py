@@ -127,6 +127,12 @@ def test_no_password_without_a_proven_name(ldaps: Ldaps, stranger: Path, tmp_pat
     assert len(wire) == 0
 
 
+def test_this_machine_may_trust_the_authority(ldaps: Ldaps, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if its certificate were in the store of the system."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(ldaps.authorities))
+    connect(replace(ldaps, authorities=None)).close()
+
+
 def test_old_versions_of_tls_are_refused(ldaps: Ldaps) -> None:
     assert ldaps._context().minimum_version is ssl.TLSVersion.TLSv1_2
 
