@@ -168,6 +168,14 @@ class Domain:
             for found in sorted(below, key=lambda one: -one.dn.count(",")):
                 connection.perform(Delete(found.dn))
 
+    def delete_links(self) -> None:
+        """Delete all routing links; tests leave some whose sites they have deleted."""
+        services = f"CN=MsmqServices,CN=Services,{CONFIGURATION}"
+        with self.connected() as connection:
+            for found in connection.search(Search(services, Scope.SUBTREE, attributes=("distinguishedName",))):
+                if found.dn.casefold() != services.casefold():
+                    connection.perform(Delete(found.dn))
+
     def attributes(self, dn: str, *names: str) -> dict[str, list[bytes]]:
         """Return the attributes that the domain controller itself has stored."""
         with self.connected() as connection:

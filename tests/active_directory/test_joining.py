@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import itertools
 import uuid
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from lanner.services.interfaces.mqrr import REMOTE_READ
 from lanner.services.management_client import get_info_arguments, get_info_values
 from lanner.store import Store
 from lanner.wire.property_ids import ManagementMachineProperty
-from lanner.wire.user_certificates import UserSignCerts
+from lanner.wire.user_certificates import UserSignCert, UserSignCerts
 from tests.active_directory.domain import ADDRESS, DNS_DOMAIN, HOST, PASSWORD, REALM, ROOT, Domain
 from tests.cli.conftest import Ran, Run
 from tests.cli.conftest import data as data  # noqa: PLC0414 (a fixture)
@@ -189,11 +190,27 @@ def test_the_account_has_a_certificate(joining: Joining, *, is_new: bool) -> Non
     assert joining.attributes()["mSMQDigests"] == [entry.digest]
     assert joining.run("domain", "status", "--json").json["problems"] == []
     # A survey of the domain reads the accounts of its computers, too.
+    joining.domain.delete_links()
     joining.domain.modify(joining.dn, mSMQSignCertificates=keys.public_key_lists()[1])
     assert joining.name in joining.run("directory", "show").out
     (problem,) = joining.run("domain", "status", "--json", code=1).json["problems"]
     assert "no certificate of this computer's signing key" in problem
-    assert "no certificate is registered" in joining.run("certificate", "list", code=3).err
+    joining.leave()
+
+
+def test_a_value_that_is_no_certificate_is_listed(joining: Joining) -> None:
+    """Active Directory keeps what other programs write into the attribute."""
+    joining.join()
+    joining.domain.add_user("mallory")
+    dn = f"CN=mallory,CN=Users,{ROOT}"
+    octets = b"no certificate"
+    joining.domain.modify(dn, mSMQSignCertificates=UserSignCerts((UserSignCert(uuid.uuid4(), octets),)).pack())
+    sha256 = hashlib.sha256(octets).hexdigest()
+    listed = joining.run("certificate", "list", "--json").lines
+    (found,) = [one for one in listed if one["sha256"] == sha256]
+    assert (found["subject"], found["not_valid_after"]) == ("(not a certificate)", "")
+    assert "(not a certificate)" in joining.run("certificate", "list").out
+    joining.domain.delete(dn)
     joining.leave()
 
 

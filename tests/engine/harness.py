@@ -66,6 +66,16 @@ class WatchedDirectory:
         self._on_read(object_type, filters[0].value if filters else None)
         return self._directory.read(object_type, filters, attributes)
 
+    def read_at(
+        self,
+        server: str,
+        object_type: str,
+        filters: Sequence[AttributeFilter] | None,
+        attributes: Sequence[str] | None = None,
+    ) -> tuple[DirectoryOperationResult, DirectoryObject | None]:
+        self._on_read(object_type, filters[0].value if filters else None)
+        return self._directory.read_at(server, object_type, filters, attributes)
+
     def read_begin(
         self,
         object_type: str,

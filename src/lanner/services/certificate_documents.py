@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from lanner.directory.topology import Signer, signers
@@ -44,17 +44,20 @@ class CertificateDocuments:
 
     def _document(self, signer: Signer, octets: bytes) -> Document:
         """Describe a certificate: its owner, subject, issuer and validity."""
-        # `add_certificate` accepts only valid DER.
-        found = x509.load_der_x509_certificate(octets)
-        return {
-            "user": signer.name or signer.sid,
-            "sid": signer.sid,
-            "subject": found.subject.rfc4514_string(),
-            "issuer": found.issuer.rfc4514_string(),
-            "not_valid_before": found.not_valid_before_utc.isoformat(),
-            "not_valid_after": found.not_valid_after_utc.isoformat(),
-            "sha256": found.fingerprint(hashes.SHA256()).hex(),
-        }
+        owner = {"user": signer.name or signer.sid, "sid": signer.sid, "sha256": hashlib.sha256(octets).hexdigest()}
+        try:
+            found = x509.load_der_x509_certificate(octets)
+            return owner | {
+                "subject": found.subject.rfc4514_string(),
+                "issuer": found.issuer.rfc4514_string(),
+                "not_valid_before": found.not_valid_before_utc.isoformat(),
+                "not_valid_after": found.not_valid_after_utc.isoformat(),
+            }
+        except ValueError:
+            # Active Directory does not check the values that other programs write. An administrator
+            # needs this one in the list to remove it.
+            unknown = dict.fromkeys(("issuer", "not_valid_before", "not_valid_after"), "")
+            return owner | unknown | {"subject": "(not a certificate)"}
 
     def _register(self, identity: Identity, request: Request) -> None:
         """Register a user's certificate so that receivers can find it.
