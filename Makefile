@@ -1,7 +1,8 @@
 # make run       a queue manager on this machine, its data in ./data; installs only what it needs, from wheels; BIND=127.0.0.2 and DATA=other change both
 # make wheel     dist/lanner-VERSION-py3-none-any.whl, for pip
 # make install   the whole environment in .venv, from the hash-locked requirements
-# make test      every test but the soak tests; OPTIONS="--durations 20" and others as in pytest
+# make test      every test but the soak tests and those of the pipeline; OPTIONS="--durations 20" and others as in pytest
+# make test-spark  the tests of the data pipeline, most of which run Spark
 # make lint      ruff and mypy
 # make sync      the blocking client again, after the async one changed
 # make demo      two queue managers exchange messages, the data pipeline looks at them; the report is build/demo/report.html
@@ -33,6 +34,8 @@ SCRATCH := $(shell test "$$(df --output=avail -B 1M /dev/shm 2>/dev/null | tail 
 PYTEST := $(if $(SCRATCH),TMPDIR=$(SCRATCH) )$(BIN)/python -m pytest
 # Two processes share the tests: files, or folders whose files must not run at once (tests/conftest.py).
 SHARED := -n 2
+# The tests of the data pipeline take as long as half of all others, and share one Spark.
+SPARK_TESTS := tests/spark tests/demo
 # What `make mutants` takes.
 SEED ?= 1
 SAMPLE ?= 100
@@ -41,7 +44,7 @@ JOBS ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := install
-.PHONY: install run wheel man package test test-bare test-package test-cluster demo site lint sync bench bench-against conformance mutants soak lock clean
+.PHONY: install run wheel man package test test-spark test-bare test-package test-cluster demo site lint sync bench bench-against conformance mutants soak lock clean
 
 install: $(STAMP)
 
@@ -78,7 +81,10 @@ package: wheel
 	packaging/debian/build
 
 test: install
-	$(PYTEST) tests $(SHARED) $(OPTIONS)
+	$(PYTEST) tests $(SPARK_TESTS:%=--ignore=%) $(SHARED) $(OPTIONS)
+
+test-spark: install
+	$(PYTEST) $(SPARK_TESTS) $(OPTIONS)
 
 # Spark needs Java 17 or newer; pip brings the rest of it.
 test-cluster: install
