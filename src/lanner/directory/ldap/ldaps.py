@@ -35,7 +35,7 @@ class Ldaps:
 
     def secured(self, plain: socket.socket, host: str) -> ssl.SSLSocket:
         """Return a TLS connection over a TCP connection. Raises OSError."""
-        # Whoever forges DNS may name a host of their own, which has a valid certificate for itself.
+        # Forged DNS may name a host of the attacker, which has a valid certificate for itself.
         if not f".{host}".casefold().endswith(f".{self.domain}".casefold()):
             raise LdapsError(f"the password is sent only to hosts of the domain {self.domain}")
         context = self._context()
